@@ -1,0 +1,298 @@
+"""Claims refuse what cannot mean anything, and are found by themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from repro.claim import (
+    Claim,
+    Control,
+    Criterion,
+    KnownDeviation,
+    Line,
+    Plot,
+    Protocol,
+    Shown,
+    discover,
+    load,
+)
+from repro.recipe import Recipe, RecipeError, part
+
+RECIPE = Recipe(measures=(part("reference.measure.accuracy.accuracy"),))
+TRAIN: dict[str, Any] = {
+    "name": "solves",
+    "kind": "train",
+    "statement": "it solves the task",
+    "cell": "sab",
+    "metric": "accuracy",
+    "at_least": 0.9,
+    "sd_floor": 0.01,
+}
+EXACT: dict[str, Any] = {**TRAIN, "name": "equal", "kind": "identity", "sd_floor": 0.0}
+CONTROL: dict[str, Any] = {"name": "off", "criterion": "solves", "swap": {"sab": "blind"}}
+PROTOCOL: dict[str, Any] = {
+    "cells": {"sab": RECIPE, "blind": RECIPE},
+    "criteria": (Criterion(**TRAIN),),
+    "controls": (Control(**CONTROL),),
+}
+CLAIM: dict[str, Any] = {
+    "id": "sab.copy",
+    "paper": "SAB",
+    "title": "Copy",
+    "source": "Table 1",
+    "statement": "SAB copies",
+    "profiles": {"cpu": Protocol(**PROTOCOL)},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "trained"}, "the kind 'trained' is unknown; choose from identity, count, measure, train"),
+        ({"at_least": None}, "has no band and could not fail"),
+        ({"at_least": 0.9, "at_most": 0.8}, "empty band"),
+        ({"at_least": math.nan}, "at_least is nan; give a finite number"),
+        ({"at_least": -math.inf}, "at_least is -inf; give a finite number"),
+        ({"at_most": "1"}, "at_most is '1'; give a finite number"),
+        ({"at_least": True}, "at_least is True; give a finite number"),
+        ({"sd_floor": 0.0}, "declare sd_floor above 0"),
+        ({"sd_floor": -1.0}, "declare sd_floor above 0"),
+        ({"sd_floor": math.inf}, "sd_floor is inf"),
+        ({"success": 0.9, "rival": "lstm"}, "success counts are for a train criterion without a rival"),
+        ({"success": 0.9, "kind": "count"}, "success counts are for a train criterion without a rival"),
+        ({"success": 0.9, "at_least": 1.0}, "its band is on a probability; keep it between 0 and 1"),
+        ({"success": 90.0, "at_least": 50}, "its band is on a probability"),
+        ({"ratio": True}, "is a ratio; name its rival"),
+        ({"ratio": True, "kind": "count"}, "is a ratio; name its rival"),
+        ({"ratio": True, "rival": "lstm", "at_least": 0.0}, "keep its band above 0"),
+    ],
+)
+def test_a_criterion_that_cannot_be_judged_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Criterion(**{**TRAIN, **changes})
+    assert words in str(error.value)
+    assert "'solves'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"at_least": 0},
+        {"success": 0.9, "at_least": 0.5, "sd_floor": 0.0},
+        {"ratio": True, "rival": "lstm"},
+        {"ratio": True, "kind": "measure", "sd_floor": 0.0},  # samples that are ratios already
+    ],
+)
+def test_a_criterion_that_can_be_judged_is_accepted(changes: dict[str, Any]) -> None:
+    assert Criterion(**{**TRAIN, **changes}).name == "solves"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"criteria": ()}, "at least one criterion"),
+        ({"criteria": (Criterion(**{**TRAIN, "premise": True}),)}, "a criterion that is no premise"),
+        ({"seeds": 0}, "at least one seed"),
+        ({"criteria": (Criterion(**TRAIN), Criterion(**TRAIN))}, "two criteria share a name: solves"),
+        ({"controls": (Control(**CONTROL), Control(**CONTROL))}, "two controls share a name: off"),
+        ({"cells": {"sab": RECIPE}}, "control 'off' names the cell 'blind'; known cells: sab."),
+        (
+            {"criteria": (Criterion(**{**TRAIN, "cell": "sba"}),)},
+            "criterion 'solves' names the cell 'sba'",
+        ),
+        (
+            {"criteria": (Criterion(**{**TRAIN, "rival": "lstm"}),)},
+            "criterion 'solves' names the cell 'lstm'",
+        ),
+        ({"shown": (Shown(cell="x", metric="m", label="l"),)}, "a shown number names the cell 'x'"),
+        (
+            {
+                "plots": (
+                    Plot(
+                        name="p",
+                        title="t",
+                        x_label="x",
+                        y_label="y",
+                        lines=(Line(cell="x", metrics=("m",), label="l"),),
+                    ),
+                )
+            },
+            "plot 'p' names the cell 'x'",
+        ),
+        (
+            {"controls": (Control(**{**CONTROL, "criterion": "slves"}),)},
+            "control 'off' judges 'slves', which is no criterion",
+        ),
+        (
+            {"controls": (Control(**{**CONTROL, "swap": {"blind": "sab"}}),)},
+            "swaps no cell that 'solves' looks at",
+        ),
+        (
+            {"controls": (Control(**{**CONTROL, "swap": {"sab": "sab"}}),)},
+            "swaps no cell that 'solves' looks at",
+        ),
+        ({"controls": ()}, "a trained claim needs a control on a train criterion"),
+    ],
+)
+def test_a_protocol_that_cannot_be_judged_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Protocol(**{**PROTOCOL, **changes})
+    assert words in str(error.value)
+
+
+def test_exact_criteria_need_no_control() -> None:
+    assert Protocol(cells={"sab": RECIPE}, criteria=(Criterion(**EXACT),)).controls == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"id": "sab"}, "the claim id 'sab' is not of the form paper.name"),
+        ({"id": "sab.copy.t300"}, "is not of the form paper.name"),
+        ({"id": "sab.copy-t300"}, "is not of the form paper.name"),
+        ({"profiles": {}}, "has the profiles []"),
+        (
+            {"profiles": {"huge": Protocol(**PROTOCOL)}},
+            "has the profiles ['huge']; use ['cpu', 'paper', 'smoke']",
+        ),
+        (
+            {"profiles": {"every": Protocol(**PROTOCOL), "cpu": Protocol(**PROTOCOL)}},
+            "has the profiles ['cpu', 'every']; use ['every']",
+        ),
+        (
+            {"profiles": {"every": Protocol(**PROTOCOL)}},
+            "only identity and count criteria share one protocol",
+        ),
+    ],
+)
+def test_a_claim_that_cannot_mean_anything_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        Claim(**{**CLAIM, **changes})
+    assert words in str(error.value)
+
+
+def test_a_known_deviation_needs_evidence() -> None:
+    for records, factor in (((), "sab.released_code"), (("key",), "")):
+        with pytest.raises(RecipeError, match="needs record keys and a one-factor run"):
+            KnownDeviation(reason="it does not learn", records=records, one_factor=factor)
+    assert KnownDeviation(reason="r", records=("key",), one_factor="sab.released_code").reason == "r"
+
+
+def test_claims_are_frozen_all_the_way_down() -> None:
+    claim = Claim(**CLAIM)
+    protocol = claim.profiles["cpu"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        claim.id = "sab.other"  # type: ignore[misc]
+    for mapping in (claim.profiles, protocol.cells, protocol.controls[0].swap):
+        with pytest.raises(TypeError):
+            mapping["cpu"] = None  # type: ignore[index]
+
+
+def test_profiles_kinds_and_markers() -> None:
+    both = Protocol(**{**PROTOCOL, "criteria": (Criterion(**TRAIN), Criterion(**EXACT))})
+    claim = Claim(**{**CLAIM, "profiles": {"cpu": both}, "headline": True})
+    assert claim.protocol("cpu") is both and claim.protocol("paper") is None
+    assert claim.kinds == ("identity", "train")
+    assert claim.markers == ("sab_copy", "sab", "headline")
+    assert Claim(**CLAIM).markers == ("sab_copy", "sab")
+    exact = Protocol(cells={"sab": RECIPE}, criteria=(Criterion(**EXACT),))
+    every = Claim(**{**CLAIM, "profiles": {"every": exact}})
+    assert all(every.protocol(profile) is exact for profile in ("smoke", "cpu", "paper"))
+
+
+# --- claim files
+
+FILE = """
+from repro.claim import Claim, Criterion, Protocol
+from repro.recipe import Recipe, part
+
+claim = Claim(
+    id="{id}", paper="SAB", title="t", source="s", statement="s",
+    profiles={{"every": Protocol(
+        cells={{"a": Recipe(measures=(part("reference.measure.accuracy.accuracy"),))}},
+        criteria=(Criterion(name="c", kind="count", statement="s", cell="a", metric="m", at_most=1),),
+    )}},
+)
+"""
+
+
+def write(root: Path, path: str, text: str) -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_claims_are_found_in_file_order_and_helpers_are_not_claims(tmp_path: Path) -> None:
+    write(tmp_path, "sab/copy.py", FILE.format(id="sab.copy"))
+    write(tmp_path, "sab/adding.py", FILE.format(id="sab.adding"))
+    write(tmp_path, "dat/joint.py", FILE.format(id="dat.joint"))
+    write(tmp_path, "sab/_common.py", "raise SystemError")
+    write(tmp_path, "sab/__init__.py", "")
+    assert list(discover(tmp_path)) == ["dat.joint", "sab.adding", "sab.copy"]
+    assert discover(tmp_path)["sab.copy"] is discover(tmp_path)["sab.copy"]
+
+
+def test_folders_without_claims_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no claims at .*: run from the project's root"):
+        discover(tmp_path / "none")
+    with pytest.raises(RecipeError, match="no claims under"):
+        discover(tmp_path)
+
+
+def test_two_claims_with_one_id_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "sab/a.py", FILE.format(id="sab.copy"))
+    write(tmp_path, "sab/b.py", FILE.format(id="sab.copy"))
+    with pytest.raises(RecipeError, match=r"two claims share the id sab.copy: rename the one in .*b\.py"):
+        discover(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1", "defines no claim: give it a variable `claim`"),
+        ("claim = 1", "defines no claim: give it a variable `claim`"),
+        (FILE.format(id="sab.copy").replace("at_most=1", "at_mst=1"), "unexpected keyword argument 'at_mst'"),
+        (
+            FILE.format(id="sab.copy").replace("at_most=1", "at_most='1'"),
+            "at_most is '1'; give a finite number",
+        ),
+        (FILE.format(id="sab.copy") + "\nimport repro.nothing", "No module named 'repro.nothing'"),
+        ("claim = (", "was never closed"),
+    ],
+)
+def test_a_file_without_a_usable_claim_is_named_in_one_sentence(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = write(tmp_path, "sab/copy.py", text)
+    for _ in range(2):  # a broken module must not linger
+        with pytest.raises(RecipeError) as error:
+            load(file)
+        assert words in str(error.value) and str(file) in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_a_mended_file_loads(tmp_path: Path) -> None:
+    file = write(tmp_path, "sab/copy.py", "claim = None.x")
+    with pytest.raises(RecipeError):
+        load(file)
+    file.write_text(FILE.format(id="sab.copy"))
+    assert load(file).id == "sab.copy"
+
+
+def test_reading_claims_imports_no_heavy_library(tmp_path: Path) -> None:
+    write(tmp_path, "sab/copy.py", FILE.format(id="sab.copy"))
+    code = (
+        "import sys; from pathlib import Path; import repro.verdict; from repro.claim import discover;"
+        f"discover(Path({str(tmp_path)!r}));"
+        "print([m for m in ('torch', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,149 @@
+"""Table 5: trained at one delay, SAB is more accurate at longer ones than LSTM and full self-attention."""
+
+from dataclasses import replace
+
+from claims.sab._copy import CHOICES, CPU, GPU, MULTIPLES, PAPER, REDUCED, SMOKE, Scale
+from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+
+TABLE_5 = {
+    "sab": (0.99, 0.95, 0.83, 0.75, 0.47, 0.41),
+    "bptt": (0.99, 0.34, 0.25, 0.21, 0.12, 0.12),
+    "attention": (1.00, 0.52, 0.28, 0.20, 0.12, None),
+}
+LABELS = {"sab": "SAB", "bptt": "LSTM, full BPTT", "attention": "LSTM + full self-attention"}
+
+
+def protocol(scale: Scale, *, learned: float, rivals: tuple[str, ...], reduced: str = "") -> Protocol:
+    """Return the protocol at one scale: SAB keeps half of what Table 5 prints, and half of its gains."""
+
+    def learns(cell: str) -> Criterion:
+        return Criterion(
+            name=f"{cell}_learned",
+            kind="train",
+            statement=f"{LABELS[cell]} has learned the task at the training delay",
+            cell=cell,
+            metric=scale.accuracy(),
+            at_least=learned,
+            sd_floor=0.02,
+            paper=TABLE_5[cell][0],
+            premise=True,
+        )
+
+    def keeps(multiple: int) -> Criterion:
+        printed = TABLE_5["sab"][MULTIPLES.index(multiple)] or 0.0
+        return Criterion(
+            name=f"keeps_{multiple}x",
+            kind="train",
+            statement=f"at {multiple} times the training delay SAB keeps half of the printed accuracy",
+            cell="sab",
+            metric=scale.accuracy(multiple),
+            at_least=round(printed / 2, 3),
+            sd_floor=0.03,
+            paper=printed,
+        )
+
+    def beats(rival: str, multiple: int) -> Criterion:
+        column = MULTIPLES.index(multiple)
+        printed = (TABLE_5["sab"][column] or 0.0) - (TABLE_5[rival][column] or 0.0)
+        return Criterion(
+            name=f"beats_{rival}_{multiple}x",
+            kind="train",
+            statement=f"at {multiple} times the training delay SAB is more accurate than {LABELS[rival]}",
+            cell="sab",
+            rival=rival,
+            metric=scale.accuracy(multiple),
+            at_least=round(printed / 2, 3),
+            sd_floor=0.03,
+            paper=round(printed, 3),
+        )
+
+    arms = scale.arms()
+    return Protocol(
+        cells={name: arms[name] for name in ("sab", "bptt", "attention", "no_retrieval", "shuffled")},
+        criteria=(
+            *(learns(cell) for cell in ("sab", *rivals)),
+            *(keeps(multiple) for multiple in (4, 20)),
+            *(beats(rival, multiple) for rival in rivals for multiple in (4, 20)),
+        ),
+        controls=(
+            Control(name="retrieval disabled", criterion="keeps_4x", swap={"sab": "no_retrieval"}),
+            Control(
+                name="memories shuffled between sequences", criterion="keeps_4x", swap={"sab": "shuffled"}
+            ),
+        ),
+        shown=tuple(
+            Shown(
+                cell=cell,
+                metric=scale.accuracy(multiple),
+                label=f"{LABELS[cell]}, {multiple} × the training delay",
+                paper=value if value is not None else "out of memory",
+            )
+            for cell, values in TABLE_5.items()
+            for multiple, value in zip(MULTIPLES, values, strict=True)
+        ),
+        plots=(
+            Plot(
+                name="transfer",
+                title="Accuracy beyond the training delay",
+                x_label="test delay / training delay",
+                y_label="accuracy on the last symbols",
+                x=tuple(float(m) for m in MULTIPLES),
+                log_x=True,
+                level=0.125,
+                level_label="chance",
+                lines=tuple(
+                    Line(
+                        cell=cell,
+                        metrics=tuple(scale.accuracy(m) for m in MULTIPLES),
+                        label=LABELS[cell],
+                        paper=values,
+                    )
+                    for cell, values in TABLE_5.items()
+                ),
+            ),
+        ),
+        scale=reduced,
+    )
+
+
+# Bands, written before the runs: half of what Table 5 prints for SAB, and half of its printed gain over a
+# rival that
+# has learned the training delay. At the cpu profile the LSTM is shown, not judged: pilots had not learned T
+# = 30 at
+# equal steps, so its accuracy at longer delays says nothing on transfer.
+claim = Claim(
+    id="sab.transfer",
+    paper=PAPER,
+    title="SAB transfers to longer delays",
+    source="Table 5, p. 8",
+    statement="Trained at T = 100 only, tested at 100/200/300/400/2000/5000: SAB 99/95/83/75/47/41 %, LSTM "
+    "99/34/25/21/12/12 %, LSTM + full self-attention 100/52/28/20/12 %/out of memory. Chance is 12.5 %.",
+    profiles={
+        "smoke": protocol(SMOKE, learned=0.9, rivals=("bptt", "attention"), reduced="mechanics only"),
+        "cpu": protocol(
+            CPU,
+            learned=0.9,
+            rivals=("attention",),
+            reduced=REDUCED.format(paper=100)
+            + " Test delays keep the paper's multiples: 1, 2, 3, 4, 20 and 50 "
+            "times the training delay. The trained models are those of sab.copy_t300.",
+        ),
+        "paper": protocol(
+            replace(GPU, delay=100, multiples=MULTIPLES), learned=0.95, rivals=("bptt", "attention")
+        ),
+    },
+    choices=(
+        *CHOICES,
+        "Table 5 does not say which SAB configuration it used: we take that of sab.copy_t300, (5, 5) at "
+        "paper scale.",
+    ),
+    notes=(
+        "The paper's full self-attention runs out of memory at T = 5000. Ours streams the evaluation and "
+        "does not: "
+        "its accuracy there is shown without a paper value to compare with.",
+        "T = 10 was tried in pilots (seeds below 1000): all arms learn it, but nine blanks are too few for "
+        "states to "
+        "settle, and SAB's accuracy fell to 0.28-0.48 at four times the delay. At T = 30 it did not fall.",
+    ),
+    headline=True,
+)

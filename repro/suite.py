@@ -1,0 +1,460 @@
+"""What pytest plugin and command line share: the claims, their trials, and what the store says of them."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from repro.claim import EXACT, FIRST_SEED, KINDS, PROFILES, Claim, Criterion, Protocol
+from repro.claim import discover as _discover
+from repro.errors import UserError
+from repro.recipe import RecipeError
+from repro.record import Record
+
+if TYPE_CHECKING:
+    from repro.store import Store
+    from repro.trial import Trial
+    from repro.verdict import ClaimDecision, Decision
+
+GPU_NODES = ("nvidiactl", "dxg", "kfd")  # NVIDIA, Windows' Linux, AMD: without one no torch can find a GPU
+
+
+# --- claims and their names
+
+
+def claims_folder() -> Path:
+    """Return `claims/` of the current folder, or else the one beside the `repro` package."""
+    here = Path.cwd() / "claims"
+    return here if here.is_dir() else Path(__file__).resolve().parents[1] / "claims"
+
+
+def discover(folder: Path) -> dict[str, Claim]:
+    """Return every claim under `folder` by id.
+
+    Raises:
+        UserError: no claim, or a claim file that cannot be read; the message names the file and the line.
+    """
+    try:
+        return _discover(folder)
+    except RecipeError as error:
+        cause = error.__cause__
+        frames = traceback.extract_tb(cause.__traceback__ if cause else None)
+        lines = [frame.lineno for frame in frames if Path(frame.filename).is_relative_to(folder)]
+        raise UserError(f"{error}{f' (line {lines[-1]})' if lines else ''}") from None
+
+
+def close(word: str, known: Iterable[str]) -> str:
+    """Return "did you mean …?" with the known words close to `word`, or else some of the known ones."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    more = ", … (`repro list` shows all)" if len(known) > 12 else ""
+    return f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known[:12])}{more}."
+
+
+def find(claims: Mapping[str, Claim], names: Iterable[str]) -> list[Claim]:
+    """Return the claims with these ids (or markers).
+
+    Raises:
+        UserError: an id that no claim has; the message lists close ones.
+    """
+    by_name = {**claims, **{c.markers[0]: c for c in claims.values()}}
+    for name in names:
+        if name not in by_name:
+            raise UserError(f"there is no claim '{name}'; {close(name, claims)}")
+    return [by_name[name] for name in names]
+
+
+def markers(claims: Mapping[str, Claim]) -> dict[str, str]:
+    """Return every marker with what it selects."""
+    known = {kind: f"criteria of the kind {kind}" for kind in KINDS}
+    known["headline"] = "headline claims"
+    for claim in claims.values():
+        known[claim.id.split(".")[0]] = f"claims of {claim.paper}"
+        known[claim.markers[0]] = f"claim {claim.id}: {claim.title}"
+    return known
+
+
+def check_expression(expression: str, known: Collection[str]) -> None:
+    """Check the names in a pytest marker expression.
+
+    Raises:
+        UserError: a name that is no marker, or an expression that cannot be read.
+    """
+    try:
+        tree = ast.parse(expression.strip() or "True", mode="eval")
+    except SyntaxError:
+        raise UserError(
+            f"the marker expression '{expression}' cannot be read; combine markers with and, or, not."
+        ) from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):  # a claim's id instead of its marker
+            name = ast.unparse(node)
+            raise UserError(f"'{name}' is no marker; {close(name.replace('.', '_'), known)}")
+        if isinstance(node, ast.Name) and node.id not in known and node.id not in ("xfail", "skip"):
+            raise UserError(f"there is no marker '{node.id}'; {close(node.id, known)}")
+
+
+# --- profile and device
+
+
+def has_cuda() -> bool:
+    """Say whether a CUDA device can be used; torch is imported only where a GPU's device file exists."""
+    if sys.platform == "linux" and not any(Path("/dev", name).exists() for name in GPU_NODES):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def pick_profile(profile: str | None) -> str:
+    """Return `profile`, or the default: `paper` with CUDA, else `cpu`.
+
+    Raises:
+        UserError: no such profile.
+    """
+    if profile is None:
+        return "paper" if has_cuda() else "cpu"
+    if profile not in PROFILES:
+        raise UserError(f"there is no profile '{profile}'; choose from {', '.join(PROFILES)}.")
+    return profile
+
+
+def pick_device(device: str | None, profile: str) -> str:
+    """Return `device`, or the default: CUDA for `paper` where there is one, else the CPU.
+
+    Raises:
+        UserError: a device that is unknown or not there.
+    """
+    if device is None:
+        return "cuda" if profile == "paper" and has_cuda() else "cpu"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (":" in device and (kind == "cpu" or not index.isdigit())):
+        raise UserError(f"there is no device '{device}'; choose cpu, cuda or cuda:N.")
+    if kind == "cuda":
+        if not has_cuda():
+            raise UserError(
+                "--device cuda needs a CUDA GPU that torch can use, and there is none; "
+                "use --device cpu, or see `repro doctor`."
+            )
+        import torch
+
+        if index and int(index) >= torch.cuda.device_count():
+            raise UserError(
+                f"--device {device}: this machine has {torch.cuda.device_count()} CUDA device(s)."
+            )
+    return device
+
+
+def check_seeds(seeds: int | None) -> None:
+    """Raise UserError unless `seeds` is None or at least 1."""
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds {seeds} leaves nothing to run; give 1 or more (3 or more to decide).")
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that `20m`, `90s`, `1.5h` or a plain number of seconds means.
+
+    Raises:
+        UserError: anything else, or nothing above 0.
+    """
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        value = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0 or math.isinf(value):
+        raise UserError(f"--budget {text} is no time; write 90s, 20m or 1.5h.")
+    return value
+
+
+def store_folder(given: str | None, base: Path) -> Path:
+    """Return the store's folder: `given`, or REPRO_STORE, or `.repro` under `base`."""
+    return Path(given or os.environ.get("REPRO_STORE") or base / ".repro").absolute()
+
+
+def check_folder(path: Path, what: str, option: str) -> None:
+    """Make the folder if need be, and write a file in it.
+
+    A folder without any write permission is left alone, even by a superuser who could write there.
+
+    Raises:
+        UserError: it is a file, or nothing can be written there.
+    """
+    remedy = f"name another with {option}, or mend its permissions."
+    if path.exists() and not path.is_dir():
+        raise UserError(f"the {what} {path} is a file, not a folder; {remedy}")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not path.stat().st_mode & 0o222:
+            raise PermissionError(13, "read-only folder")
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(f"the {what} {path} cannot be written ({error.strerror}); {remedy}") from None
+
+
+# --- trials
+
+
+def cells_of(protocol: Protocol, kind: str) -> tuple[str, ...]:
+    """Return the cells that the criteria of one kind need, with those of their controls, in order of use.
+
+    Criteria of a kind are judged together (premises, Holm's correction), so their cells are run together. The
+    last kind of the protocol also takes the cells that are only shown or plotted.
+    """
+    used = _judged(protocol, (kind,))
+    if kind == [k for k in KINDS if any(c.kind == k for c in protocol.criteria)][-1]:
+        judged = _judged(protocol, KINDS)
+        used += [cell for cell in protocol.cells if cell not in judged]
+    return tuple(dict.fromkeys(used))
+
+
+def _judged(protocol: Protocol, kinds: Collection[str]) -> list[str]:
+    return [cell for c in protocol.criteria if c.kind in kinds for cell in _looked_at(c, protocol)]
+
+
+def _looked_at(criterion: Criterion, protocol: Protocol) -> list[str]:
+    """Return the cells of a criterion and of its controls."""
+    own = [cell for cell in (criterion.cell, criterion.rival) if cell is not None]
+    swaps = [control.swap for control in protocol.controls if control.criterion == criterion.name]
+    return [*own, *(swap.get(cell, cell) for swap in swaps for cell in own)]
+
+
+def trials(
+    claim: Claim, profile: str, seeds: int | None = None, device: str = "cpu"
+) -> dict[str, tuple[Trial, ...]]:
+    """Return the trials of every cell of the claim's protocol; none where it has no such profile.
+
+    A cell that only identity and count criteria look at is run once; the others with `seeds` seeds, or else
+    as many as the protocol says (smoke: one). Cells of *measure* criteria are timed.
+    """
+    from repro.trial import Trial
+
+    protocol = claim.protocol(profile)
+    if protocol is None:
+        return {}
+    exact, timed = set(_judged(protocol, EXACT)), set(_judged(protocol, ("measure",)))
+    once = exact - set(_judged(protocol, ("measure", "train")))
+    many = seeds or (1 if profile == "smoke" else protocol.seeds)
+    first = FIRST_SEED + protocol.seed_offset
+    return {
+        cell: tuple(
+            Trial(recipe=recipe, seed=seed, device=device, claim=claim.id, cell=cell, timed=cell in timed)
+            for seed in range(first, first + (1 if cell in once else many))
+        )
+        for cell, recipe in protocol.cells.items()
+    }
+
+
+def by_seed(cells: Mapping[str, Sequence[Trial]], names: Iterable[str] | None = None) -> list[Trial]:
+    """Return the trials of some cells, first seeds first."""
+    rows = [cells[name] for name in (cells if names is None else names) if name in cells]
+    return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]
+
+
+def unique(some: Iterable[Trial]) -> list[Trial]:
+    """Return the trials without repeats of one key: claims may share trials."""
+    return list({trial.key: trial for trial in some}.values())
+
+
+def work(claim: Claim, profile: str, kind: str) -> int:
+    """Return optimiser steps × batch of one seed of the kind's cells: a rough order, cheap first."""
+    protocol = claim.protocol(profile)
+    if protocol is None:
+        return 0
+    recipes = [protocol.cells[cell] for cell in cells_of(protocol, kind)]
+    return sum(stage.steps * stage.batch for recipe in recipes for stage in recipe.stages)
+
+
+# --- what the store says
+
+
+class Committed:
+    """Records committed in a report: evidence, shown and marked where the store has none; never a cache."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, trial: Trial) -> Record | None:
+        """Return the committed record of a trial.
+
+        Raises:
+            UserError: a file that cannot be read.
+        """
+        file = self._folder / f"{trial.key}.json"
+        return self._read(file) if file.is_file() else None
+
+    def past(self, trial: Trial) -> Record | None:
+        """Return a record of the trial under whatever code, to estimate what it costs.
+
+        Raises:
+            UserError: a file that cannot be read.
+        """
+        files = sorted(self._folder.glob(f"{trial.identity}-*.json"))
+        return self._read(files[-1]) if files else None
+
+    @staticmethod
+    def _read(file: Path) -> Record:
+        try:
+            return Record.from_json(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file} cannot be read: {error}; restore it from git or delete it.") from None
+
+    def stale(self, trial: Trial) -> tuple[Record, tuple[str, ...]] | None:
+        """Return None: committed records count with the code they were made with, or not at all."""
+        return None
+
+
+def decide(
+    claim: Claim, profile: str, store: Store | Committed, seeds: int | None = None, device: str = "cpu"
+) -> tuple[ClaimDecision, dict[str, tuple[Record, ...]], tuple[str, ...]]:
+    """Judge a claim from what the store holds; nothing is trained.
+
+    A cell counts once all its seeds are there: a verdict never depends on where a run happened to stop.
+
+    Returns:
+        The decision; the records of each cell; and the source files that changed since the records that no
+        longer count were made (empty: none is stale).
+
+    Raises:
+        UserError: a record that cannot be read.
+    """
+    from repro import verdict
+
+    protocol = claim.protocol(profile)
+    if protocol is None:
+        known = ", ".join(claim.profiles)
+        reason = f"The claim has no {profile} profile; it has: {known}."
+        return (
+            verdict.ClaimDecision(id=claim.id, verdict="not run", reason=reason, decisions=(), controls=()),
+            {},
+            (),
+        )
+    wanted = trials(claim, profile, seeds, device)
+    found: dict[str, tuple[Record, ...]] = {}
+    changed: set[str] = set()
+    for cell, some in wanted.items():
+        records = []
+        for trial in some:
+            record = store.get(trial)
+            if record is not None:
+                records.append(record)
+            elif (stale := store.stale(trial)) is not None:
+                changed.update(stale[1])
+        found[cell] = tuple(records)
+    whole = {cell: records for cell, records in found.items() if len(records) == len(wanted[cell])}
+    return verdict.decide_claim(claim.id, protocol, whole, profile), found, tuple(sorted(changed))
+
+
+def write_report(
+    claims: Mapping[str, Claim],
+    profile: str,
+    store: Store,
+    reports: Path,
+    seeds: Mapping[str, int | None],
+    device: str = "cpu",
+) -> list[str]:
+    """Write the report of a profile from what the store holds.
+
+    A claim without any record in the store is shown from the records committed in the report, and marked.
+
+    Args:
+        seeds: claim id → seeds a cell, where it is not the protocol's number.
+
+    Returns:
+        What could not be read, one sentence each.
+
+    Raises:
+        UserError: the report cannot be written.
+    """
+    from repro import report, trial
+
+    decisions, records, stale = {}, {}, {}
+    evidence, problems = set(), []
+    committed = Committed(reports / profile / "records")
+    for claim in claims.values():
+        try:
+            found = decide(claim, profile, store, seeds.get(claim.id), device)
+            if not any(found[1].values()) and not found[2]:
+                shown = decide(claim, profile, committed, None, device)
+                if any(shown[1].values()):
+                    found = shown
+                    evidence.add(claim.id)
+        except UserError as error:
+            problems.append(str(error))
+            continue
+        decisions[claim.id], records[claim.id], stale[claim.id] = found
+    some = list(claims.values())
+    report.write(
+        reports, profile, some, decisions, records, stale, trial.environment(device), frozenset(evidence)
+    )
+    return list(dict.fromkeys(problems))
+
+
+def smoke(criterion: Criterion, protocol: Protocol, records: Mapping[str, Sequence[Record]]) -> str:
+    """Return what is wrong with the mechanics of a criterion, or nothing: its metric is there and finite."""
+    for cell in dict.fromkeys(_looked_at(criterion, protocol)):
+        for record in records.get(cell, ()):
+            where = f"seed {record.seed} of the cell '{cell}'"
+            if record.status == "failed":
+                return f"The trial failed, {where}: {record.error}"
+            if criterion.metric not in record.metrics:
+                known = ", ".join(sorted(record.metrics)) or "none"
+                return f"There is no metric '{criterion.metric}' in {where}; it has: {known}."
+            values = list(_numbers(record.metrics[criterion.metric]))
+            if not values or not all(math.isfinite(value) for value in values):
+                return f"The metric '{criterion.metric}' is not finite in {where}."
+    return ""
+
+
+def _numbers(value: Any) -> Iterable[float]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _numbers(item)
+    else:
+        yield value if isinstance(value, int | float) else math.nan
+
+
+def absent(records: Iterable[Record]) -> str:
+    """Return why a data set is missing, or nothing."""
+    return next((record.error for record in records if record.status == "absent"), "")
+
+
+def outcome(claim: Claim, decision: Decision, whole: ClaimDecision) -> tuple[str, str]:
+    """Return what pytest makes of a criterion: pass, fail, xfail, inconclusive or not run, and why."""
+    if decision.control_failed:
+        return "fail", decision.reason
+    if decision.verdict == "not reproduced":
+        if claim.known_deviation is not None:
+            return "xfail", claim.known_deviation.reason
+        return "fail", decision.reason
+    if claim.known_deviation is not None and whole.verdict == "reproduced":
+        return (
+            "fail",
+            "The claim reproduces although it has a known_deviation; remove that from the claim file.",
+        )
+    if decision.verdict == "reproduced":
+        return "pass", decision.reason
+    return decision.verdict, decision.reason
+
+
+def band(decision_band: tuple[float | None, float | None]) -> str:
+    """Return a band in words: `at least 0.9`, `0.4 to 0.6`."""
+    low, high = decision_band
+    if low is None:
+        return f"at most {high:g}"
+    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+
+
+def figures(measured: float | None, interval: tuple[float, float] | None) -> str:
+    """Return a measured value with its interval: `0.93 [0.91, 0.95]`."""
+    text = "–" if measured is None else f"{measured:.4g}"
+    return text if interval is None else f"{text} [{interval[0]:.4g}, {interval[1]:.4g}]"

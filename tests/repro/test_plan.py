@@ -1,0 +1,132 @@
+import os
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from repro import plan
+from repro.recipe import Recipe, Stage, part
+from tests.toys import measurement
+
+IN, HIDDEN, OUT, BATCH = 20, 30, 5, 7
+
+
+class Points:
+    def sample(self, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        return {
+            "x": torch.randn(size, IN, generator=generator),
+            "y": torch.randn(size, OUT, generator=generator),
+        }
+
+
+class Perceptron(nn.Module):
+    """Two layers; `looks` makes its path depend on numbers, which fake tensors do not have."""
+
+    def __init__(self, looks: bool = False, fails: bool = False, dies: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(IN, HIDDEN), nn.Linear(HIDDEN, OUT)
+        self.looks, self.fails, self.dies = looks, fails, dies
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.dies:
+            os.abort()
+        h = self.first(x).relu()
+        if self.looks and float(h.detach().sum()) < 0:
+            raise AssertionError
+        if self.fails:
+            raise ValueError("no such model")
+        return self.second(h)
+
+
+class Squares:
+    def begin(self, model: nn.Module) -> None:
+        pass
+
+    def backward(self, model: nn.Module, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        loss = (model(batch["x"]) - batch["y"]).square().mean()
+        loss.backward()
+        return {"loss": loss.detach()}
+
+
+def perceptron(*steps: int, optimiser: str = "adam", **args: object) -> Recipe:
+    here = "tests.repro.test_plan"
+    stages = tuple(
+        Stage(algorithm=part(f"{here}.Squares"), steps=n, batch=BATCH, lr=0.1, optimiser=optimiser)
+        for n in steps
+    )
+    return Recipe(
+        task=part(f"{here}.Points"),
+        model=part(f"{here}.Perceptron", **args),
+        stages=stages,
+        measures=(part("tests.toys.parts.error"),),
+    )
+
+
+def by_hand(batch: int = BATCH) -> int:
+    """FLOPs of a step: forward, gradients of both weights and of the hidden layer (not of the input)."""
+    return 2 * batch * ((IN * HIDDEN + HIDDEN * OUT) + (IN * HIDDEN + HIDDEN * OUT) + HIDDEN * OUT)
+
+
+PARAMETERS = IN * HIDDEN + HIDDEN + HIDDEN * OUT + OUT
+
+
+@pytest.mark.parametrize(
+    ("args", "how"), [({}, "fake tensors"), ({"looks": True}, "real steps at batch 1 and 2")]
+)
+def test_flops_of_a_perceptron_are_those_derived_by_hand(args: dict[str, object], how: str) -> None:
+    estimate = plan.count(perceptron(10, 5, **args))
+    assert estimate.flops == 15 * by_hand()
+    assert estimate.how == how
+    assert estimate.seconds(by_hand()) == 15
+    assert estimate.memory is not None
+    fixed = 4 * (PARAMETERS + 2 * PARAMETERS + PARAMETERS)  # parameters, moments, gradients
+    batch = 4 * BATCH * (IN + OUT)
+    kept = 4 * BATCH * (HIDDEN + OUT)  # what the backward pass needs at least: hidden layer, difference
+    assert fixed + batch + kept <= estimate.memory <= fixed + batch + 6 * kept
+
+
+def test_sgd_has_no_moments() -> None:
+    adam, sgd = plan.count(perceptron(1)).memory, plan.count(perceptron(1, optimiser="sgd")).memory
+    assert adam is not None and sgd is not None
+    assert adam - sgd == 2 * 4 * PARAMETERS
+
+
+def test_live_bytes_fall_when_storages_go() -> None:
+    live = plan._live_bytes()
+    with live:
+        a = torch.zeros(100)
+        b = a.view(10, 10) + 1  # the view has no storage of its own
+        del a
+        c = torch.zeros(50)
+        del b, c
+    assert (live.peak, live.now) == (800, 0)
+
+
+def test_what_cannot_be_counted_is_unknown_and_says_why() -> None:
+    estimate = plan.count(perceptron(10, fails=True))
+    assert estimate == plan.Estimate(None, None, "unknown: ValueError: no such model")
+    assert estimate.seconds(1e9) is None
+
+
+def test_a_process_of_its_own_outlives_crashes_and_slow_models() -> None:
+    with plan.Counter() as counter:
+        assert counter.count(perceptron(3)) == plan.count(perceptron(3))
+        assert counter.count(measurement()).how == "no training"
+        assert counter.count(perceptron(3, dies=True)) == plan.Estimate(
+            None, None, "unknown: counting crashed"
+        )
+    with plan.Counter(limit_s=0.01) as counter:
+        how = "unknown: counting took longer than 0.01 s"
+        assert counter.count(perceptron(3)) == plan.Estimate(None, None, how)
+        assert counter._process is None
+
+
+def test_counting_trains_nothing_and_leaves_the_random_state() -> None:
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    plan.count(perceptron(10, looks=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_measurement_has_no_training() -> None:
+    assert plan.count(measurement()) == plan.Estimate(0.0, None, "no training")

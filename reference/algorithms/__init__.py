@@ -1,0 +1,1 @@
+"""How credit is assigned: what one training step differentiates, and through which paths."""

@@ -1,0 +1,1 @@
+"""What is measured: accuracy, drift, operations, bytes, sequential depth and time."""

@@ -1,0 +1,1 @@
+"""Tasks: each draws batches of tensors from an explicit random generator."""

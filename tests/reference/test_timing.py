@@ -1,0 +1,29 @@
+import time
+
+import pytest
+
+from reference.measure import sab_speed
+from reference.measure.timing import time_ratio
+
+
+def test_ratio_of_sleeps() -> None:
+    ratio = time_ratio(lambda: time.sleep(0.01), lambda: time.sleep(0.002), most=10)
+    assert ratio.low <= ratio.mean <= ratio.high
+    assert 2.0 < ratio.mean < 6.0
+    assert 5 <= ratio.pairs <= 10
+    assert ratio.seconds[0] > ratio.seconds[1]
+
+
+def test_impossible_values() -> None:
+    with pytest.raises(ValueError, match="pairs"):
+        time_ratio(lambda: None, lambda: None, pairs=1)
+
+
+def test_sab_speed_counts_and_compares() -> None:
+    assert sab_speed.times(4, 8, 2, 1).mean > 0
+    assert sab_speed.peak("fast", 4, 8, 2, 1) >= 0
+    bound = sab_speed.arithmetic(delay=1, hidden=8, batch=2, k_att=2)
+    # 21 steps, 10 memories; memories before each step: 0 0 1 1 2 2 ... 9 9 10
+    assert bound["flops"] == 6 * 2 * 64 * (5 * 21 + 10)
+    assert bound["pairs"] == 2 * 8 * (2 * 45 + 10)
+    assert bound["seconds"] > 0

@@ -1,0 +1,1 @@
+"""Memformer and memory replay back-propagation (arXiv:2010.06891)."""

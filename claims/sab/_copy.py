@@ -145,7 +145,7 @@ GPU = Scale(
 )
 
 REDUCED = (
-    "T = 30 instead of {paper}; 5 symbols instead of 10; at most 5,000 steps of 64 sequences (the paper "
+    "T = 30 instead of {paper}; 5 symbols instead of 10; at most {steps:,} steps of 64 sequences (the paper "
     "does not "
     "say how many) at a learning rate of 2e-3 instead of 1e-3. Truncation shrinks with T = 300: TBPTT-20 "
     "becomes "

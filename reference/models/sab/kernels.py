@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = [
@@ -58,9 +59,15 @@ def disabled() -> Iterator[None]:
 
 
 def available(like: Tensor) -> bool:
-    """Whether the fused steps can work on tensors of this device and type."""
+    """Whether the fused steps can work on tensors of this device and type.
+
+    They step aside for fake tensors, which have no numbers, and for dispatch modes, which could not see them:
+    counters of FLOPs and bytes count plain torch operations.
+    """
     return (
         _enabled
+        and type(like) in (Tensor, torch.nn.Parameter)
+        and _get_current_dispatch_mode() is None
         and like.device.type == "cpu"
         and like.dtype in (torch.float32, torch.float64)
         and bool(library())

@@ -1,1 +1,1 @@
-"""The science: tasks, models, algorithms and measures in plain PyTorch, with a slow twin for every algorithm."""
+"""The science: tasks, models, algorithms and measures in plain PyTorch, with a slow twin each."""

@@ -106,7 +106,7 @@ def _open_store(given: str | None) -> Store:
 def _table(rows: Sequence[Sequence[object]], headers: Sequence[str]) -> str:
     from tabulate import tabulate
 
-    return tabulate(rows, headers, disable_numparse=True, missingval="–")
+    return tabulate(rows, headers, disable_numparse=True, missingval="–", maxcolwidths=70)
 
 
 # --- list and show

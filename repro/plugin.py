@@ -366,6 +366,8 @@ class Show:
         self.missing = {trial.key for trial in self.watch.waiting}
         self.selected = {claim: {trial.key for trial in some} for claim, some in plan.items()}
         with self.alone():
+            if self.screen.live:
+                self.reporter.write("\r\x1b[K")  # xdist's count of workers
             self.reporter.write_line(
                 f"plan: {_count(len(plan), 'claim')}, {_count(len(names), 'criterion', 'criteria')}, "
                 f"profile {self.run.profile} on {self.run.device}, store {_short(self.run.store.root)}"
@@ -412,13 +414,13 @@ class Show:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, Any, Any]:
         """Print the verdict of a criterion, and of its claim once all selected criteria have theirs."""
+        claim, name = _claim(report), _name(report.nodeid)
+        if claim and self.watch is not None and report.when == "call":
+            # its trials first; not inside `alone`, for which the watching thread may wait while it looks
+            self.watch.look(time.time())
         with self.alone():
             result = yield
-            claim = _claim(report)
-            name = _name(report.nodeid)
             if claim and (report.when == "call" or not report.passed):
-                if self.watch is not None:
-                    self.watch.look(time.time())
                 self.reporter.write_line(f"{_word(report)} {name} | {_says(report)}")
             if claim and report.when == "teardown" and claim in self.open:
                 self.open[claim].discard(name)
@@ -433,8 +435,9 @@ class Show:
             self.reporter.write_line(f"{name} | {whole.verdict} at profile {run.profile}: {whole.reason}")
         except MISTAKES as error:
             self.problems.append(str(error))
-        if self.selected[name] & self.missing:  # this run added to what was known
-            self._report()
+        records = run.store.root / "records"
+        if any((records / f"{key}.json").exists() for key in self.selected[name] & self.missing):
+            self._report()  # this run added to what is known
 
     def _report(self) -> None:
         run = self.run

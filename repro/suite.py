@@ -236,6 +236,17 @@ def trials(
     A cell that only identity and count criteria look at is run once; the others with `seeds` seeds, or else
     as many as the protocol says (smoke: one). Cells of *measure* criteria are timed.
     """
+    key = (id(claim), profile, seeds, device)
+    if key not in _made:
+        _made[key] = (claim, _trials(claim, profile, seeds, device))
+    return _made[key][1]
+
+
+# Trials know their fingerprint, which takes milliseconds; the claim is kept so that its id stays its own.
+_made: dict[tuple[int, str, int | None, str], tuple[Claim, dict[str, tuple[Trial, ...]]]] = {}
+
+
+def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[str, tuple[Trial, ...]]:
     from repro.trial import Trial
 
     protocol = claim.protocol(profile)

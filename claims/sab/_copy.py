@@ -11,25 +11,20 @@ PAPER = "Sparse Attentive Backtracking: Temporal Credit Assignment Through Remin
 CHOICES = (
     "k_att is 1: every state is stored (the paper gives none for the copy task).",
     "Inputs are one-hot symbols without a unit for the blank, which is the zero vector; the input matrix "
-    "starts ten "
-    "times larger and the recurrent matrix half as large as uniform ±1/√hidden, biases at 0. Where every "
-    "state is "
-    "stored and read, h = ĥ + s grows through the blanks; these scales keep blanks quiet beside symbols. "
-    "All arms "
-    "have them.",
+    "starts ten times larger and the recurrent matrix half as large as uniform ±1/√hidden, biases at 0. "
+    "Where every state is stored and read, h = ĥ + s grows through the blanks; these scales keep blanks "
+    "quiet beside symbols. All arms have them.",
     "The loss is the mean cross-entropy over all steps, as in the released code.",
     "The global gradient norm is clipped at 0.1. A near-tie among the best scores multiplies the gradient by "
     "1/Σ relu(a − τ), up to a millionfold; clipped at 1.0, such a step undid a solved task (pilot seeds).",
     "Truncation is `grid`: h and c are detached at every multiple of k_trunc, stored memories are not (as "
-    "the released "
-    "code does). Mental updates are full.",
+    "the released code does). Mental updates are full.",
     "With k_top memories or fewer nothing is read; among equal scores the earliest memory wins; s = 0 where "
     "all tie.",
     "'LSTM + full self-attention' is the same model reading every stored state with softmax weights, full "
     "BPTT.",
     "Every arm stops early by one rule, read from a validation stream of its own: accuracy at least 0.995 "
-    "twice in a "
-    "row. An arm that does not reach it trains all steps.",
+    "twice in a row. An arm that does not reach it trains all steps.",
 )
 
 
@@ -146,10 +141,7 @@ GPU = Scale(
 
 REDUCED = (
     "T = 30 instead of {paper}; 5 symbols instead of 10; at most {steps:,} steps of 64 sequences (the paper "
-    "does not "
-    "say how many) at a learning rate of 2e-3 instead of 1e-3. Truncation shrinks with T = 300: TBPTT-20 "
-    "becomes "
-    "TBPTT-2, and SAB, whose 5 steps would be half a step, gets the same 2, so that both see equally far "
-    "back "
-    "locally. k_top stays 5, which is as many memories as there are symbols."
+    "does not say how many) at a learning rate of 2e-3 instead of 1e-3. Truncation shrinks with T = 300: "
+    "TBPTT-20 becomes TBPTT-2, and SAB, whose 5 steps would be half a step, gets the same 2, so that both "
+    "see equally far back locally. k_top stays 5, which is as many memories as there are symbols."
 )

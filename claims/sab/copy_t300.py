@@ -85,31 +85,24 @@ def protocol(
 
 
 # Steps and seeds of the cpu profile. A first run allowed 5,000 steps on seeds 1000 to 1002: SAB stopped at
-# 1.00
-# after 1,250 to 1,500, BPTT trained all 5,000 and reached 0.905 (gain 0.095, 90 % interval -0.009 to 0.200:
-# inconclusive). The arms had not been compared at equal steps, as the claim demands. The bands are
-# unchanged, the
-# seeds fresh.
+# 1.00 after 1,250 to 1,500, BPTT trained all 5,000 and reached 0.905 (gain 0.095, 90 % interval -0.009 to
+# 0.200: inconclusive). The arms had not been compared at equal steps, as the claim demands. The bands are
+# unchanged, the seeds fresh.
 SMALL = replace(CPU, steps=2000, multiples=(1,))
 SEED_OFFSET = 100
 
 # Bands of the cpu profile, written before any run they judge. Over TBPTT: half of the printed gain, since
-# both
-# arms see the same fraction of the sequence as in the paper. Over BPTT: 0.2, well outside seed noise but far
-# below
-# the printed 0.64, because BPTT's path is ten times shorter here: the paper's own gain is 0.002 at T = 100
-# and 0.64
-# at T = 300.
+# both arms see the same fraction of the sequence as in the paper. Over BPTT: 0.2, well outside seed noise but
+# far below the printed 0.64, because BPTT's path is ten times shorter here: the paper's own gain is 0.002 at
+# T = 100 and 0.64 at T = 300.
 claim = Claim(
     id="sab.copy_t300",
     paper=PAPER,
     title="SAB solves the copy task at T = 300",
     source="Table 1, p. 7",
     statement="Copy task, T = 300, accuracy on the last 10 symbols: SAB (k_trunc, k_top) = (5, 5) 99.9 %, "
-    "LSTM with full "
-    "BPTT 35.9 %, LSTM with TBPTT-20 25.7 %, LSTM + full self-attention 100.0 %. Gains of SAB: 64.0 points "
-    "over BPTT, "
-    "74.2 over TBPTT.",
+    "LSTM with full BPTT 35.9 %, LSTM with TBPTT-20 25.7 %, LSTM + full self-attention 100.0 %. Gains of "
+    "SAB: 64.0 points over BPTT, 74.2 over TBPTT.",
     profiles={
         "smoke": protocol(SMOKE, solves=0.9, over_bptt=0.2, over_tbptt=0.371, reduced="mechanics only"),
         "cpu": protocol(
@@ -126,14 +119,13 @@ claim = Claim(
         "Table 1 pairs a cross-entropy of 0.197 with 35.9 % accuracy for the LSTM at T = 300; accuracy is "
         "judged.",
         "Equal steps matter: in a first run at the cpu profile, with 5,000 steps allowed, SAB was at 1.00 "
-        "after 1,250 to "
-        "1,500 steps and full BPTT at 0.905 after all 5,000. BPTT learns this reduced task too, only later.",
+        "after 1,250 to 1,500 steps and full BPTT at 0.905 after all 5,000. BPTT learns this reduced task "
+        "too, only later.",
         "Full self-attention is shown, not beaten: the paper has it at 100.0 %.",
         "With the released code and its README's command users report 62 % (SAB) and 17 % (TBPTT) at T = "
         "100.",
-        "Pilots (seeds below 1000, never judged): 10 symbols with hidden 64 stayed near 0.30, one mixture "
-        "of memories read "
-        "at every output step; 5 symbols with hidden 128 left that plateau.",
+        "Pilots (seeds below 1000, never judged): 10 symbols with hidden 64 stayed near 0.30, one mixture of "
+        "memories read at every output step; 5 symbols with hidden 128 left that plateau.",
     ),
     headline=True,
 )

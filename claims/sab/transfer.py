@@ -140,11 +140,10 @@ claim = Claim(
     ),
     notes=(
         "The paper's full self-attention runs out of memory at T = 5000. Ours streams the evaluation and "
-        "does not: "
-        "its accuracy there is shown without a paper value to compare with.",
+        "does not: its accuracy there is shown without a paper value to compare with.",
         "T = 10 was tried in pilots (seeds below 1000): all arms learn it, but nine blanks are too few for "
-        "states to "
-        "settle, and SAB's accuracy fell to 0.28-0.48 at four times the delay. At T = 30 it did not fall.",
+        "states to settle, and SAB's accuracy fell to 0.28-0.48 at four times the delay. At T = 30 it did "
+        "not fall.",
     ),
     headline=True,
 )

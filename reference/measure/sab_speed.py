@@ -50,7 +50,7 @@ def times(delay: int, hidden: int, batch: int, k_att: int) -> Ratio:
     def step(engine: str) -> Callable[[], None]:
         return lambda: train_step(engine, model, data)
 
-    return time_ratio(step("autograd"), step("fast"))
+    return time_ratio(step("autograd"), step("fast"), most=12)
 
 
 def peak(engine: str, delay: int, hidden: int, batch: int, k_att: int) -> int:

@@ -7,7 +7,7 @@ from reference.models.lstm import LSTM
 
 
 def tbptt_loop(model: LSTM, inputs: Tensor, k: int | None) -> Tensor:
-    """Return logits_BTC of `model`, with h and c detached before the steps 1, 1 + k, 1 + 2 k, ... (None: never).
+    """Return logits_BTC of `model`, with h and c detached before steps 1, 1 + k, 1 + 2 k, ... (None: never).
 
     The twin of `reference.algorithms.truncation`; it borrows the module's parameters only.
     """

@@ -4,6 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from repro import suite
+from repro.record import Record
+from repro.store import Store
+from repro.trial import Trial
+
 ROOT = Path(__file__).resolve().parents[2]
 INI = """[pytest]
 strict_markers = true
@@ -77,3 +82,30 @@ def metrics(store: Path) -> dict[str, Any]:
     """Return key → metrics of every record in a store."""
     found = [json.loads(file.read_text()) for file in (store / "records").glob("*.json")]
     return {record["key"]: record["metrics"] for record in found}
+
+
+def put(store: Store, trial: Trial, status: str = "done", why: str = "", **metrics: object) -> None:
+    """Write a record as if the trial had run."""
+    record = Record(
+        key=trial.key,
+        recipe=trial.recipe.to_plain(),
+        seed=trial.seed,
+        device=trial.kind,
+        device_class=trial.device_class,
+        sources=dict(trial.sources),
+        status=status,
+        error=why,
+        metrics=metrics,
+        cost={"wall_s": 2.0},
+    )
+    (store.root / f"records/{trial.key}.json").write_text(record.to_json())
+
+
+def fill(folder: Path, claim: str, profile: str = "cpu") -> Store:
+    """Put a record for every trial of a toy claim: trained cells learn, the others do not."""
+    store = Store(folder / ".repro")
+    claims = suite.discover(folder / "claims")
+    for cell, trials in suite.trials(claims[claim], profile).items():
+        for trial in trials:
+            put(store, trial, error=0.1 if cell in ("good", "twin") else 2.0, value=1.0)
+    return store

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from repro import cli, suite
+from repro import cli, plan, suite
 from repro.claim import PROFILES
 from repro.store import Store
-from tests.repro.project import DEVIATION, QUICK, ROOT, trained, write
-from tests.repro.test_suite import put
+from tests.repro.project import DEVIATION, QUICK, ROOT, fill, trained, write
 
 
 @pytest.fixture
@@ -23,16 +22,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 Out = pytest.CaptureFixture[str]
-
-
-def fill(project: Path, claim: str, profile: str = "cpu", **metrics: float) -> Store:
-    """Put a record for every trial of a claim."""
-    store = Store(project / ".repro")
-    claims = suite.discover(project / "claims")
-    for cell, trials in suite.trials(claims[claim], profile).items():
-        for trial in trials:
-            put(store, trial, **{"error": {"good": 0.1}.get(cell, 2.0), "value": 1.0, **metrics})
-    return store
 
 
 # --- list and show
@@ -133,7 +122,10 @@ def test_the_exit_statuses_are_in_the_help(capsys: Out) -> None:
 # --- plan and run
 
 
-def test_plan_shows_trials_time_and_memory_and_runs_nothing(project: Path, capsys: Out) -> None:
+def test_plan_shows_trials_time_and_memory_and_runs_nothing(
+    project: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan.Counter, "count", lambda self, recipe: plan.count(recipe))  # in this process
     store = fill(project, "toy.quick")
     assert cli.main(["plan", "toy.learns", "toy.quick", "--rate", "1000"]) == 0
     out = capsys.readouterr().out
@@ -141,17 +133,15 @@ def test_plan_shows_trials_time_and_memory_and_runs_nothing(project: Path, capsy
     # 3 inputs, 8 hidden, 1 output, batch 4, 20 steps; the input needs no gradient
     flops = 20 * 2 * 4 * (2 * (3 * 8 + 8) + 8)
     assert rows["good"][:5] == ["good", "3", "0", "20", f"{flops:.3g}"]
-    assert rows["good"][5:8] == ["12", "s", "(FLOPs)"] and rows["good"][-2:] == ["fake", "tensors"]
+    assert rows["good"][5:8] == ["12", "s", "(FLOPs)"] and rows["good"][-2:] == ["and", "2"]
     assert rows["one"][:4] == ["one", "1", "1", "0"] and "(records)" in rows["one"]
-    assert "still to run: 1 min 17 s of one worker." in out and "taken at 1e+03 FLOP/s (--rate)" in out
+    assert "still to run: 1 min 18 s of one worker." in out and "taken at 1e+03 FLOP/s (--rate)" in out
     assert len(list((store.root / "records").iterdir())) == 1
     assert cli.main(["plan", "toy.learns", "--profile", "paper"]) == 0
     assert "toy.learns: no paper profile; it has: cpu, smoke." in capsys.readouterr().out
 
 
 def test_plan_says_what_it_does_not_know(project: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
-    from repro import plan
-
     monkeypatch.setattr(plan.Counter, "count", lambda *_: plan.Estimate(None, None, "unknown: too long"))
     fill(project, "toy.learns")
     for file in (project / ".repro/records").iterdir():
@@ -189,12 +179,13 @@ def test_report_rebuilds_from_the_store_and_trains_nothing(
     monkeypatch.setattr(Store, "compute", None)
     fill(project, "toy.learns")
     assert cli.main(["report"]) == 0
-    assert capsys.readouterr().out == f"report: {project / 'reports/cpu/README.md'}\n"
+    reports = [f"report: {project / 'reports' / profile / 'README.md'}" for profile in ("smoke", "cpu")]
+    assert capsys.readouterr().out.splitlines() == reports, "the toy's recipes are those of both profiles"
     rows = json.loads((project / "reports/cpu/results.json").read_text())["claims"]
     assert {row["id"]: row["verdict"] for row in rows} == {"toy.learns": "reproduced", "toy.quick": "not run"}
-    assert [p for p in PROFILES if (project / "reports" / p).exists()] == ["cpu"]
-    assert cli.main(["report", "--profile", "smoke", "--reports", "other"]) == 0
-    assert (project / "other/smoke/results.json").exists()
+    assert [p for p in PROFILES if (project / "reports" / p).exists()] == ["smoke", "cpu"]
+    assert cli.main(["report", "--profile", "paper", "--reports", "other"]) == 0
+    assert [p for p in PROFILES if (project / "other" / p).exists()] == ["paper"]
 
 
 def test_report_names_what_it_cannot_read(project: Path, capsys: Out) -> None:

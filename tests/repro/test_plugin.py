@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from repro import plugin, suite
 from repro.store import Store
-from tests.repro.project import DEVIATION, QUICK, ROOT, metrics, trained, write
+from tests.repro.project import DEVIATION, QUICK, ROOT, fill, metrics, trained, write
 
 Run = Callable[..., tuple[int, str]]
 
@@ -76,34 +77,38 @@ def test_verbose_output_keeps_whole_lines(run: Run, tmp_path: Path) -> None:
     ("changes", "code", "counts", "said"),
     [
         ({"AT_MOST": 0.01}, 1, "1 failed, 1 passed", "not reproduced: Mean"),
-        ({"AT_MOST": 0.01, "DEVIATION": DEVIATION}, 0, "1 passed, 1 xfailed", "XFAIL toy.claim::learns"),
+        ({"AT_MOST": 0.01, "DEVIATION": DEVIATION}, 0, "1 passed, 1 xfailed", "XFAIL toy.learns::learns"),
         ({"DEVIATION": DEVIATION}, 1, "2 failed", "reproduces although it has a known_deviation"),
         ({"CONTROL": "twin"}, 1, "1 failed, 1 passed", "The control 'no_learning' is not red (reproduced)"),
-        ({"METRIC": "wrong"}, 0, "1 passed, 1 skipped", "There is no metric 'wrong'"),
-        (
-            {"TASK": {"data": "toys"}},
-            0,
-            "2 skipped",
-            "not run: The cell 'good' cannot run: the data set is missing",
-        ),
-        (
-            {"ALGORITHM": {"raise_at": 3}},
-            0,
-            "2 skipped",
-            "inconclusive: The trial failed, seed 1000 of 'good'",
-        ),
+        ({"METRIC": "wrong"}, 0, "1 passed, 1 skipped", "inconclusive: There is no metric 'wrong'"),
     ],
 )
 def test_outcomes(
     run: Run, tmp_path: Path, changes: dict[str, object], code: int, counts: str, said: str
 ) -> None:
-    write(tmp_path, claim=trained("claim", **changes))
+    write(tmp_path, learns=trained(**changes))
+    fill(tmp_path, "toy.learns")
     found, out = run("-q")
     assert (found, counts in out, said in out, "Traceback" in out) == (code, True, True, False), out
+    assert "in the store: 12" in out or "in the store: 9" in out, "nothing is trained"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"TASK": {"data": "toys"}}, "not run: The cell 'good' cannot run: the data set is missing"),
+        ({"ALGORITHM": {"raise_at": 3}}, "inconclusive: The trial failed, seed 1000 of 'good'"),
+    ],
+)
+def test_trials_without_metrics(run: Run, tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    write(tmp_path, learns=trained(**changes))
+    code, out = run("-q")
+    assert code == 0 and "2 skipped" in out and said in out and "Traceback" not in out
 
 
 def test_inconclusive_skips_and_fails_only_when_asked(run: Run, tmp_path: Path) -> None:
     write(tmp_path, learns=trained())
+    fill(tmp_path, "toy.learns")
     code, out = run("--seeds", "2")
     assert code == 0 and "2 skipped" in out and "fewer than 3 never decide" in out
     assert results(tmp_path, "toy.learns")["verdict"] == "inconclusive"
@@ -181,39 +186,51 @@ def test_cheap_things_come_first(run: Run, tmp_path: Path) -> None:
 # --- stopping and going on
 
 
+class OnceItRuns(float):
+    """A deadline that passes when the store has a trial beyond its first step."""
+
+    store: Store
+
+    def __le__(self, now: float) -> bool:
+        return any(beat.step > 0 for beat in self.store.heartbeats())
+
+
 def test_budget_skips_and_the_next_run_goes_on(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, learns=trained(ALGORITHM={"slow": 0.04}), quick=QUICK)
-    fill = Store.fill
+    write(tmp_path, learns=trained(ALGORITHM={"slow": 0.1}), quick=QUICK)
+    fill_store = Store.fill
 
     def sooner(self: Store, trials: list, deadline: float | None, **rest: object) -> None:
-        assert deadline is None or time.time() + 3000 < deadline < time.time() + 3600
-        soon = deadline is not None and trials[0].claim == "toy.learns"
-        fill(self, trials, deadline=time.time() + 0.2 if soon else deadline, **rest)
+        if deadline is not None:
+            assert time.time() < deadline < time.time() + 3600
+            deadline = OnceItRuns(deadline)
+            deadline.store = self
+        fill_store(self, trials, deadline=deadline, **rest)
 
     monkeypatch.setattr(Store, "fill", sooner)
-    code, out = run("--budget", "1h", "--store", "broken")
-    assert code == 0 and "the budget of 1h is spent and 9 of 9 trials are missing" in out
+    code, out = run("--budget", "1h", "--seeds", "1", "--store", "broken")
+    assert code == 0 and "the budget of 1h is spent and 3 of 3 trials are missing" in out
     assert "1 passed, 2 skipped" in out
     assert list((tmp_path / "broken/checkpoints").iterdir()), "the trial in progress is kept"
     assert results(tmp_path, "toy.learns")["verdict"] == "not run"
-    code, out = run("--store", "broken", "-q")
-    assert code == 0 and "3 passed" in out
-    run("--store", "whole", "-q")
+    assert "fewer than 3 never decide" in run("--seeds", "1", "--store", "broken", "-q")[1]
+    run("--seeds", "1", "--store", "whole", "-q")
     assert metrics(tmp_path / "broken") == metrics(tmp_path / "whole")
+    records = [json.loads(f.read_text()) for f in (tmp_path / "broken/records").iterdir()]
+    assert max(r["environment"]["resumes"] for r in records) >= 1, "from the checkpoint"
 
 
 def test_an_interrupt_leaves_a_true_partial_report(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, learns=trained(), quick=QUICK)
-    fill = Store.fill
+    fill_store = Store.fill
 
     def interrupted(self: Store, trials: list, **rest: object) -> None:
         if trials[0].claim == "toy.learns":
             raise KeyboardInterrupt
-        fill(self, trials, **rest)
+        fill_store(self, trials, **rest)
 
     monkeypatch.setattr(Store, "fill", interrupted)
     code, _ = run()
@@ -304,7 +321,6 @@ def test_a_truncated_record(run: Run, tmp_path: Path, workers: str) -> None:
     assert "delete it or move it away" in out and file.exists()
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.parametrize(
     ("old", "new", "fragment"),
     [
@@ -327,13 +343,16 @@ def test_a_truncated_record(run: Run, tmp_path: Path, workers: str) -> None:
         ("task={}", 'task={"widht": 3}', "widht"),
     ],
 )
-def test_mistakes_in_a_claim_file(
-    run: Run, tmp_path: Path, workers: str, old: str, new: str, fragment: str
-) -> None:
+def test_mistakes_in_a_claim_file(run: Run, tmp_path: Path, old: str, new: str, fragment: str) -> None:
     text = trained()
     assert old in text
     write(tmp_path, learns=text.replace(old, new, 1))
-    one_sentence(*run("-n", workers), fragment)
+    one_sentence(*run(), fragment)
+
+
+def test_a_misspelt_argument_under_two_workers(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, learns=trained(TASK={"widht": 3}))
+    one_sentence(*run("-n", "2"), "widht")
 
 
 def test_a_problem_while_a_trial_runs_fails_its_items_with_the_sentence(
@@ -394,6 +413,29 @@ def test_an_unreadable_record_of_another_claim_is_a_problem(run: Run, tmp_path: 
 )
 def test_a_worker_takes_one_of_the_callers_gpus(worker: str, visible: str, gpu: str) -> None:
     assert plugin.pick_gpu(worker, visible) == gpu
+
+
+@pytest.mark.parametrize(
+    ("options", "gpus", "workers"),
+    [
+        ({"profile": None, "device": None}, 3, 3),
+        ({"profile": "cpu", "device": None}, 3, len(os.sched_getaffinity(0))),
+        ({"profile": None, "device": "cuda:1"}, 3, 1),
+        ({"profile": "huge", "device": None}, 0, 1),
+    ],
+)
+def test_auto_means_a_worker_a_gpu_or_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict, gpus: int, workers: int
+) -> None:
+    monkeypatch.setattr(suite, "has_cuda", lambda: gpus > 0)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    where = SimpleNamespace(dir=tmp_path)
+    config = SimpleNamespace(
+        rootpath=tmp_path, invocation_params=where, args=["claims"], option=SimpleNamespace(**options)
+    )
+    assert plugin.pytest_xdist_auto_num_workers(config) == workers  # type: ignore[arg-type]
+    config.args = ["tests"]
+    assert plugin.pytest_xdist_auto_num_workers(config) is None  # type: ignore[arg-type]
 
 
 def test_without_a_choice_the_machines_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from repro.progress import Costs, Screen, Watch
 from repro.record import Record
 from repro.store import Store
 from repro.trial import Heartbeat, Trial
-from tests.repro.test_suite import put
+from tests.repro.project import put
 from tests.toys import recipe, stage
 
 FAST, SLOW = recipe(stage(10)), recipe(stage(20))

@@ -8,10 +8,9 @@ from repro import suite
 from repro.claim import Claim, Control, Criterion, Plot, Protocol
 from repro.claim import Line as PlotLine
 from repro.errors import UserError
-from repro.record import Record
 from repro.store import Store
 from repro.trial import Trial
-from tests.repro.project import QUICK, trained, write
+from tests.repro.project import QUICK, put, trained, write
 from tests.toys import measurement, recipe, stage
 
 
@@ -50,22 +49,6 @@ def claim(protocol: Protocol, *profiles: str) -> Claim:
     profiles = profiles or ("cpu", "smoke")
     given = {"paper": "Toys", "title": "", "source": "", "statement": ""}
     return Claim(id="toy.mixed", profiles=dict.fromkeys(profiles, protocol), **given)
-
-
-def put(store: Store, trial: Trial, status: str = "done", why: str = "", **metrics: object) -> None:
-    record = Record(
-        key=trial.key,
-        recipe=trial.recipe.to_plain(),
-        seed=trial.seed,
-        device=trial.kind,
-        device_class=trial.device_class,
-        sources=dict(trial.sources),
-        status=status,
-        error=why,
-        metrics=metrics,
-        cost={"wall_s": 2.0},
-    )
-    (store.root / f"records/{trial.key}.json").write_text(record.to_json())
 
 
 # --- trials

@@ -1,0 +1,94 @@
+"""DAgger memory training: learn on the memories one makes oneself (arXiv:2606.06479, Sec. 2.3, B.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from reference.algorithms.smt import cross_entropy
+from reference.models.smt import SMT, decode
+
+STATES = ("own", "teacher")
+TARGETS = ("teacher", "shuffled")
+STARTS = ("teacher", "learned")
+
+
+@dataclass(frozen=True)
+class DaggerMemory:
+    """One step of DMT: teacher frozen, updater fitted to the teacher's memories, readout to the answers.
+
+    The readout starts as a copy of the teacher's decoder and learns from memories that are detached, so its
+    loss never reaches the updater.
+
+    Args:
+        dynamics, readout: weights of the two losses.
+        states: where a step starts from: the updater's own last memory, or the teacher's (the comparison: the
+            same number of updates without the states being its own).
+        through_time: the error flows back through the earlier steps; False detaches the state at each step.
+        start: the rollout begins at the teacher's memory of position `at`, or at the learned memory before
+            position 0.
+        at: position of the teacher's first memory.
+        rollout: steps rolled; None: to the end of the sequence.
+        every: each `every`-th rolled memory is compared with the teacher's and read out.
+        targets: the teacher's memories, or those of the next sequence in the batch (the control).
+        buckets: groups of like length in which the teacher encodes.
+    """
+
+    dynamics: float = 10.0
+    readout: float = 1.0
+    states: str = "own"
+    through_time: bool = False
+    start: str = "teacher"
+    at: int = 0
+    rollout: int | None = None
+    every: int = 1
+    targets: str = "teacher"
+    buckets: int = 4
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("states", self.states, STATES),
+            ("targets", self.targets, TARGETS),
+            ("start", self.start, STARTS),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} is {value!r}; choose from {', '.join(known)}.")
+        if self.states == "teacher" and (self.start != "teacher" or self.every != 1):
+            raise ValueError("teacher states need start='teacher' and every=1.")
+
+    def begin(self, model: SMT) -> None:
+        """Freeze the teacher and give its decoder's weights to the readout."""
+        model.requires_grad_(True)
+        model.encoder.requires_grad_(False)
+        model.decoder.requires_grad_(False)
+        model.readout.load_state_dict(model.decoder.state_dict())
+
+    def backward(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Leave the gradients of `batch`'s loss (inputs, targets, mask: B × T); return it and its terms."""
+        x = batch["inputs"]
+        first = self.at + 1 if self.start == "teacher" else 0
+        steps = min(self.rollout or x.shape[1], x.shape[1] - first)
+        ends = torch.arange(first + self.every - 1, first + steps, self.every, device=x.device)
+        marks = torch.cat((ends.new_tensor([self.at]), ends)) if self.start == "teacher" else ends
+        pairs = torch.arange(len(x), device=x.device).repeat_interleave(len(marks)), marks.repeat(len(x))
+        with torch.no_grad():
+            taught = model.encode(x, *pairs, self.buckets).unflatten(0, (len(x), len(marks)))
+        target = taught[:, -len(ends) :]
+        if self.states == "teacher":
+            states = model.updater(taught[:, :-1].flatten(0, 1), x[:, ends].flatten()).view_as(target)
+        else:
+            begin = taught[:, 0] if self.start == "teacher" else model.first(len(x))
+            states = model.roll(begin, x[:, first : first + steps], self.through_time)[:, ends - first]
+        if self.targets == "shuffled":
+            target = target.roll(1, 0)
+        dyn = F.mse_loss(states, target)
+        pairs = torch.arange(len(x), device=x.device).repeat_interleave(len(ends)), ends.repeat(len(x))
+        read = states.detach().flatten(0, 1)
+        logits, answers = decode(model.readout, read, batch, *pairs, future=1, buckets=1)
+        out = cross_entropy(logits, answers)
+        loss = self.dynamics * dyn + self.readout * out
+        loss.backward()
+        return {"loss": loss.detach(), "dyn": dyn.detach(), "readout": out.detach()}

@@ -1,0 +1,250 @@
+"""SMT, DMT and the unrolled rival against their naive twins, and who sees and moves whom."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from reference.algorithms.dmt import DaggerMemory
+from reference.algorithms.smt import SupervisedMemory, sampled_rows, uniformity
+from reference.algorithms.unrolled import Unrolled
+from reference.measure.predictive_state import isolation, predictive_state
+from reference.models.smt import SMT, decode, every_split
+from reference.naive import smt as naive
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    arguments = {"vocabulary": 5, "width": 8, "heads": 2, "memory": 3}
+    layers = {"encoder_layers": 2, "decoder_layers": 2, "updater_layers": 2}
+    return SMT(**{**arguments, **layers, **changes}).double()
+
+
+def draw(size=2, length=5, seed=0, answers=0.6):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randint(5, (size, length), generator=g)
+    y = torch.randint(5, (size, length), generator=g)
+    return {"inputs": x, "targets": y, "mask": torch.rand(size, length, generator=g) < answers}
+
+
+def gradients(model):
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+def assert_same_gradients(model, loss):
+    """The gradients that the model holds are those of `loss`, everywhere, to 1e-9 of the largest."""
+    fast = gradients(model)
+    model.zero_grad()
+    loss.backward()
+    largest = max(g.abs().max() for g in fast.values() if g is not None)
+    for name, slow in gradients(model).items():
+        assert (slow is None or not slow.any()) == (fast[name] is None or not fast[name].any()), name
+        if slow is not None and fast[name] is not None:
+            assert (slow - fast[name]).abs().max() <= 1e-9 * largest, name
+
+
+SHAPES = [
+    {"model": {}},
+    {"model": {"context": 3}},
+    {"model": {"memory_width": 2}},
+    {"model": {"memory": 1, "encoder_layers": 1}, "batch": {"size": 1, "length": 2}},
+    {"model": {}, "algorithm": {"future": 1}},
+    {"model": {}, "algorithm": {"future": 3, "buckets": 1}},
+    {"model": {}, "batch": {"answers": 0.0}},
+    {"model": {}, "batch": {"size": 1, "length": 9, "answers": 1.0}, "algorithm": {"buckets": 20}},
+]
+
+
+@pytest.mark.parametrize("case", SHAPES, ids=str)
+def test_smt_is_its_naive_twin(case):
+    model, batch = build(**case["model"]), draw(**case.get("batch", {}))
+    step = SupervisedMemory(decoding=1.3, dynamics=0.7, uniform=0.2, **case.get("algorithm", {}))
+    step.begin(model)
+    metrics = step.backward(model, batch)
+    dec, dyn, unif = naive.smt_terms(model, batch, step.future)
+    for name, value in {"dec": dec, "dyn": dyn, "unif": unif}.items():
+        assert metrics[name] == pytest.approx(value.item(), abs=1e-10), name
+    assert_same_gradients(model, 1.3 * dec + 0.7 * dyn + 0.2 * unif)
+
+
+@pytest.mark.parametrize("through_time", [False, True])
+@pytest.mark.parametrize("states", ["own", "teacher"])
+def test_dmt_is_its_naive_twin(through_time, states):
+    model, batch = build(), draw()
+    step = DaggerMemory(dynamics=2, readout=0.5, states=states, through_time=through_time)
+    step.begin(model)
+    metrics = step.backward(model, batch)
+    dyn, read = naive.dmt_terms(model, batch, through_time, states == "own")
+    assert metrics["dyn"] == pytest.approx(dyn.item(), abs=1e-10)
+    assert metrics["readout"] == pytest.approx(read.item(), abs=1e-10)
+    assert_same_gradients(model, 2 * dyn + 0.5 * read)
+
+
+def test_the_unrolled_rival_is_its_naive_twin():
+    model, batch = build(), draw()
+    metrics = Unrolled().backward(model, batch)
+    loss = naive.unrolled_loss(model, batch)
+    assert metrics["loss"] == pytest.approx(loss.item(), abs=1e-10)
+    assert_same_gradients(model, loss)
+
+
+@pytest.mark.parametrize("length", [1, 5, 16])
+@pytest.mark.parametrize("future", [None, 1, 4])
+def test_groups_of_like_length_change_nothing(length, future):
+    model, batch = build(), draw(size=3, length=length)
+    rows, ends = every_split(batch["inputs"])
+    reference = model.encode(batch["inputs"], rows, ends, buckets=1)
+    logits, answers = decode(model.decoder, reference, batch, rows, ends, future, buckets=1)
+    for buckets in (2, 7, 100):
+        memory = model.encode(batch["inputs"], rows, ends, buckets)
+        assert torch.allclose(memory, reference, atol=1e-12, rtol=0)
+        again, wanted = decode(model.decoder, memory, batch, rows, ends, future, buckets)
+        assert len(wanted) == len(answers)
+        loss, other = (
+            F.cross_entropy(z, a, reduction="sum") for z, a in ((logits, answers), (again, wanted))
+        )
+        assert other.item() == pytest.approx(loss.item(), abs=1e-10)
+
+
+def test_one_split_a_sequence_takes_a_context_and_its_successor():
+    model, batch = build(context=4), draw(size=5, length=12, answers=1.0)
+    step = SupervisedMemory(splits=2, earliest=3, future=4, uniform=0)
+    torch.manual_seed(3)
+    metrics = step.backward(model, batch)
+    torch.manual_seed(3)
+    ends = torch.randint(3, 9, (10,))  # 3 … T − 4: whole contexts, whole windows
+    errors, losses = [], []
+    for row, end in zip([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], ends.tolist(), strict=True):
+        x, y = batch["inputs"][row], batch["targets"][row]
+        memory = naive.encoded(model, x[: end + 1])
+        after = naive.encoded(model, x[: end + 2])
+        errors.append((naive.updated(model, memory, x[end + 1]) - after).square().mean())
+        logits = naive.decoded(model.decoder, memory, x[end + 1 : end + 4])
+        losses.append(F.cross_entropy(logits, y[end : end + 4]))
+    assert metrics["dyn"] == pytest.approx(torch.stack(errors).mean().item(), abs=1e-10)
+    assert metrics["dec"] == pytest.approx(torch.stack(losses).mean().item(), abs=1e-10)
+
+
+def test_what_must_not_be_seen_is_not_seen():
+    found = predictive_state(torch.Generator().manual_seed(0), "cpu")
+    assert max(found.values()) <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"early": 1}, "encoder_change"),
+        ({"early": 1}, "decoder_change"),
+        ({"timestamps": False}, "order_change"),
+    ],
+)
+def test_the_check_of_what_is_seen_can_fail(change, name):
+    assert predictive_state(torch.Generator().manual_seed(0), "cpu", **change)[name] > 1e-3
+
+
+def test_losses_stay_where_they_belong():
+    assert set(isolation(torch.Generator().manual_seed(0), "cpu").values()) == {0.0}
+
+
+def test_the_check_of_isolation_can_fail():
+    found = isolation(torch.Generator().manual_seed(0), "cpu", training="smt", joint=True)
+    assert min(found.values()) > 1e-6
+    with pytest.raises(ValueError, match="choose from dmt, smt"):
+        isolation(torch.Generator(), "cpu", training="other")
+
+
+def test_dmt_starts_the_readout_from_the_decoder_and_may_begin_twice():
+    model = build()
+    DaggerMemory().begin(model)
+    for mine, theirs in zip(model.readout.parameters(), model.decoder.parameters(), strict=True):
+        assert torch.equal(mine, theirs) and mine.requires_grad and not theirs.requires_grad
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    DaggerMemory().begin(model)
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
+
+
+def test_a_learned_start_learns_in_dmt_even_when_states_are_detached():
+    model = build()
+    step = DaggerMemory(start="learned")
+    step.begin(model)
+    step.backward(model, draw())
+    assert model.start.grad is not None and model.start.grad.any()
+
+
+def test_rollout_window_and_every_nth_state():
+    model, batch = build(), draw(length=12)
+    model.requires_grad_(False)
+    x = batch["inputs"]
+    taught = model.teach(x)
+    rolled = model.roll(taught[:, 2], x[:, 3:9], through_time=False)
+    step = DaggerMemory(at=2, rollout=6, every=3)
+    step.begin(model)
+    expected = (rolled[:, [2, 5]] - taught[:, [5, 8]]).square().mean()
+    assert step.backward(model, batch)["dyn"] == pytest.approx(expected.item(), abs=1e-12)
+
+
+def test_shuffled_targets_are_another_sequences():
+    model, batch = build(), draw(size=3)
+    step = DaggerMemory(targets="shuffled")
+    step.begin(model)
+    dyn = step.backward(model, batch)["dyn"]
+    with torch.no_grad():
+        taught = model.teach(batch["inputs"])
+        rolled = model.roll(taught[:, 0], batch["inputs"][:, 1:], through_time=False)
+    assert dyn == pytest.approx((rolled - taught.roll(1, 0)[:, 1:]).square().mean().item(), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"states": "mine"}, {"targets": "none"}, {"start": "zero"}, {"states": "teacher", "every": 2}],
+)
+def test_dmt_names_what_it_knows(wrong):
+    with pytest.raises(ValueError, match=r"choose from|teacher states need"):
+        DaggerMemory(**wrong)
+
+
+@pytest.mark.parametrize("updater", ["transformer", "mlp", "gru"])
+def test_every_updater_learns_one_step(updater):
+    model = build(updater=updater, memory=4)
+    memory, token = model.first(3).detach(), torch.tensor([0, 1, 4])
+    target = torch.randn(3, 4, 8, dtype=torch.float64) * 0.5
+    optimiser = torch.optim.Adam(model.updater.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss = F.mse_loss(model.updater(memory, token), target)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert model.updater(memory, token).shape == (3, 4, 8)
+    assert losses[-1] < 0.6 * losses[0]
+    out = model.updater(memory, token).square().mean(-1)
+    assert torch.allclose(out, torch.ones_like(out), atol=1e-6) == (updater != "gru")
+
+
+def test_memories_have_unit_scale_and_two_dimensions_when_asked():
+    memory = build(memory_width=2, memory=1).teach(draw()["inputs"])
+    assert memory.shape == (2, 5, 1, 2)
+    assert torch.allclose(memory.square().mean(-1), torch.ones(2, 5, 1, dtype=torch.float64))
+
+
+def test_impossible_models():
+    with pytest.raises(ValueError, match="choose from transformer, mlp, gru"):
+        build(updater="lstm")
+    with pytest.raises(ValueError, match="shared out"):
+        build(updater="gru", memory=3)
+    with pytest.raises(ValueError, match="even width a head"):
+        build(width=6)
+
+
+def test_uniformity_is_zero_at_collapse_and_about_minus_four_when_spread():
+    assert uniformity(torch.ones(20, 64, dtype=torch.float64)) == pytest.approx(0, abs=1e-12)
+    spread = torch.randn(512, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert uniformity(spread) == pytest.approx(-4, abs=0.05)
+    opposite = torch.tensor([[1.0, 0.0], [-3.0, 0.0]], dtype=torch.float64)  # 2 apart after normalisation
+    assert uniformity(opposite) == pytest.approx(-8)
+
+
+def test_uniformity_looks_at_512_rows_at_most():
+    rows = sampled_rows(torch.arange(1200.0).view(20, 30, 2, 1))
+    assert rows.shape == (512, 1) and len(rows.unique()) == 512
+    assert sampled_rows(torch.zeros(3, 5, 2, 4)).shape == (30, 4)

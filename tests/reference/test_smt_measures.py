@@ -1,0 +1,248 @@
+"""The measures of SMT, each against a plain computation of what it says."""
+
+import math
+
+import pytest
+import torch
+
+from reference.algorithms.smt import SupervisedMemory
+from reference.measure import sequential_depth as depth_module
+from reference.measure.drift import drift, lengths
+from reference.measure.gradient_distance import gradient_distance
+from reference.measure.memory_uniformity import memory_uniformity
+from reference.measure.sequential_depth import Counter, degree, sequential_depth
+from reference.measure.smt_speed import PrefixLoop, difference, main, ratio
+from reference.models.smt import SMT, unit
+from reference.tasks.retrieval import Retrieval
+from reference.tasks.stack import Stack
+
+TASK = Stack(length=10, symbols=3, depth=3)
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    small = {"vocabulary": 5, "width": 16, "heads": 2, "memory": 2}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "updater_layers": 1}
+    return SMT(**{**small, **layers, **changes})
+
+
+def seeded():
+    return torch.Generator().manual_seed(5)
+
+
+@pytest.mark.parametrize(("start", "first"), [("teacher", 1), ("learned", 0)])
+def test_drift_is_one_minus_r_squared_by_step(start, first):
+    model, size = build(), 12
+    found = drift(model, TASK, seeded(), size=size, readout="decoder", start=start)
+    batch = TASK.sample(size, seeded())
+    x = batch["inputs"]
+    hits = losses = asked = 0
+    with torch.no_grad():
+        taught = model.teach(x)
+        memory = taught[:, 0] if start == "teacher" else model.first(size)
+        for step, t in enumerate(range(first, 10)):
+            memory = model.updater(memory, x[:, t])
+            error = (memory - taught[:, t]).square()
+            spread = (taught[:, t] - taught[:, t].mean(0)).square()
+            assert found["drift"][step] == pytest.approx((error.sum() / spread.sum()).item(), rel=1e-4)
+            assert found["drift_mse"][step] == pytest.approx(error.mean().item(), rel=1e-4)
+            logits = model.decoder(memory)[:, 0].log_softmax(1)
+            for row in range(size):
+                if batch["mask"][row, t]:
+                    answer = batch["targets"][row, t]
+                    losses -= logits[row, answer].item()
+                    hits += int(logits[row].argmax() == answer)
+                    asked += 1
+            if t:
+                single = model.updater(taught[:, t - 1], x[:, t])
+                error = (single - taught[:, t]).square()
+                assert found["one_step"][t - 1] == pytest.approx(
+                    (error.sum() / spread.sum()).item(), rel=1e-4
+                )
+                assert found["one_step_mse"][t - 1] == pytest.approx(error.mean().item(), rel=1e-4)
+    assert len(found["drift"]) == 10 - first and len(found["one_step"]) == 9
+    assert found["loss"] == pytest.approx(losses / asked, rel=1e-4)
+    assert found["accuracy"] == pytest.approx(hits / asked)
+    assert found["late_drift"] == pytest.approx(sum(found["drift"][-3:]) / 3, rel=1e-5)
+    assert found["late_rise"] == pytest.approx(found["late_drift"] - sum(found["drift"][-6:-3]) / 3, rel=1e-5)
+    assert found["growth"] == pytest.approx(found["late_drift"] / found["one_step_late"], rel=1e-5)
+    assert 0 <= found["explained"] <= 1
+
+
+def test_a_student_that_is_the_teacher_has_no_drift():
+    class Perfect(SMT):
+        """The memory is the last token, so one update is exact."""
+
+        def encode(self, x, rows, ends, buckets=4):
+            return self.updater(self.first(len(rows)), x[rows, ends])
+
+    model = build()
+    model.__class__ = Perfect
+    model.updater.forward = lambda memory, token: unit(
+        model.updater.embedding(token)[:, None].expand_as(memory)
+    )
+    found = drift(model, TASK, seeded(), size=40, readout="decoder")
+    assert max(found["drift"]) == 0 == max(found["one_step"])
+    assert found["loss"] == pytest.approx(found["teacher_loss"])
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(ValueError, match="readout, decoder"):
+        drift(build(), TASK, seeded(), size=2, readout="head")
+    with pytest.raises(ValueError, match="teacher, learned"):
+        drift(build(), TASK, seeded(), size=2, start="zeros")
+    with pytest.raises(ValueError, match="unrolled, decoder"):
+        gradient_distance(build(), Retrieval(5, 3), seeded(), path="encoder")
+    with pytest.raises(ValueError, match="answer at the last position"):
+        gradient_distance(build(), TASK, seeded(), path="decoder")
+    with pytest.raises(ValueError, match="no room"):
+        lengths(build(), TASK, seeded(), at=(4,), positions=4)
+    with pytest.raises(ValueError, match="evenly spaced"):
+        sequential_depth(seeded(), "cpu", lengths=(1, 2, 4, 8))
+
+
+def test_lengths_judge_student_and_teacher_at_the_same_answers():
+    model = build()
+    found = lengths(model, TASK, seeded(), at=(6, 12), size=8, positions=5, readout="decoder")
+    assert found["gain_at_12"] == pytest.approx(found["teacher_at_12"] - found["student_at_12"])
+    g = seeded()
+    batch = Stack(6, 3, 3).sample(8, g)
+    x, mask = batch["inputs"], batch["mask"].clone()
+    mask[:, 0] = False  # 5 places out of 5: all but the first
+    with torch.no_grad():
+        taught = model.teach(x)
+        rolled = torch.cat((taught[:, :1], model.roll(taught[:, 0], x[:, 1:], through_time=False)), 1)
+        for name, memory in (("teacher", taught), ("student", rolled)):
+            logits = model.decoder(memory.flatten(0, 1))[:, 0].view(8, 6, -1)[mask]
+            loss = torch.nn.functional.cross_entropy(logits, batch["targets"][mask]).item()
+            assert found[f"{name}_at_6"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_gradient_by_distance_is_the_norm_at_each_memory():
+    model, task = build(), Retrieval(length=6, symbols=4)
+    batch = task.sample(4, seeded())
+    x, answer = batch["inputs"], batch["targets"][:, -1]
+    found = gradient_distance(model, task, seeded(), path="unrolled", gains=(1.0, 2.0), size=4)
+    double = build().double()
+    for back in (0, 3):
+        norms = []
+        for row in range(4):
+            memory = double.first(1).detach()
+            for t in range(6 - back):
+                memory = double.updater(memory, x[row : row + 1, t])
+            leaf = memory.detach().requires_grad_()
+            memory = leaf
+            for t in range(6 - back, 6):
+                memory = double.updater(memory, x[row : row + 1, t])
+            loss = -double.readout(memory)[0, 0].log_softmax(0)[answer[row]]
+            norms.append(torch.autograd.grad(loss, leaf)[0].norm().item())
+        assert found["norms_at_1"][back] == pytest.approx(sum(norms) / 4, rel=1e-9)
+    assert found["span_at_1"] == pytest.approx(
+        math.log10(max(found["norms_at_1"]) / min(found["norms_at_1"]))
+    )
+    assert found["worst_span"] == max(found["span_at_1"], found["span_at_2"])
+    assert found["norms_at_1"] != found["norms_at_2"]
+
+    through = gradient_distance(model, task, seeded(), path="decoder", size=4)
+    taught = double.teach(x).detach()
+    norms = []
+    for row in range(4):
+        leaf = taught[row, 2:3].clone().requires_grad_()
+        loss = -double.decoder(leaf, x[row : row + 1, 3:])[0, -1].log_softmax(0)[answer[row]]
+        norms.append(torch.autograd.grad(loss, leaf)[0].norm().item())
+    assert through["norms_at_1"][3] == pytest.approx(sum(norms) / 4, rel=1e-9)
+    assert next(model.parameters()).dtype == torch.float32  # the model itself is left alone
+
+
+def test_uniformity_of_spread_and_collapsed_memories():
+    model = build(width=32, memory=4)
+    found = memory_uniformity(model, TASK, seeded(), size=20)
+    assert found["uniformity"] < -0.5 and found["spread"] > 0.001 and found["rank"] > 1
+    with torch.no_grad():
+        model.encoder.layers.blocks[0].merge.weight.zero_()  # registers see nothing
+    collapsed = memory_uniformity(model, TASK, seeded(), size=20)
+    assert collapsed["spread"] < 1e-12 and collapsed["rank"] == 0
+    assert collapsed["memory_uniformity"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_counter_counts_what_waits():
+    a, b = torch.ones(3, 4), torch.ones(4, 5)
+    with Counter() as chain:
+        out = a
+        for _ in range(5):
+            out = out * 2
+    assert chain.depth == 5
+    with Counter() as beside:
+        torch.cat([a * i for i in range(5)]).view(-1).t().relu_()
+    assert beside.depth == 3  # one product, cat, relu; views are free
+    bias = torch.ones(5)
+    with Counter() as product:
+        torch.addmm(bias, a, b).add_(1)
+    assert product.flops == 2 * 3 * 4 * 5 and product.depth == 2
+
+
+def test_the_counter_agrees_with_torch_on_flops():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = build()
+    x = TASK.sample(3, seeded())["inputs"]
+    with sdpa_kernel(SDPBackend.MATH), Counter() as mine:
+        model.teach(x).sum().backward()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as theirs:
+        model.teach(x).sum().backward()
+    assert mine.flops == theirs.get_total_flops() > 0
+
+
+def test_degree_of_a_polynomial():
+    points = (3, 5, 7, 9, 11)
+    assert degree([4.0] * 5) == 0
+    assert degree([2.0 * t + 1 for t in points]) == 1
+    assert degree([t * t - 3.0 for t in points]) == 2
+    assert degree([2.0**t for t in points]) == -1
+
+
+SMALL = {"width": 8, "heads": 2, "memory": 2, "encoder_layers": 2, "decoder_layers": 1, "updater_layers": 1}
+
+
+def test_costs_grow_as_table_1_has_it():
+    found = sequential_depth(seeded(), "cpu", **SMALL, lengths=(8, 12, 16, 20), window=3)
+    expected = {
+        "depth_bptt": 1,
+        "depth_smt": 0,
+        "depth_smt_all": 0,
+        "depth_dmt": 1,
+        "credit_bptt": 1,
+        "credit_smt": 0,
+        "credit_dmt": 0,
+        "flops_bptt": 1,
+        "flops_smt": 2,
+        "saved_bptt": 1,
+        "saved_smt": 1,
+    }
+    assert {name: found[f"degree_{name}"] for name in expected} == expected
+    assert found["state"] == 16
+    step = found["depth_dmt"][1] - found["depth_dmt"][0]
+    at_256 = found["depth_dmt"][-1] + step / 4 * (256 - 20)
+    assert found["run_dmt"] == pytest.approx(1_500 * at_256)
+    assert found["run_smt"] == 150_000 * found["depth_smt"][0]
+    assert found["run_growth"] > 1
+
+
+def test_through_time_and_a_group_a_prefix_are_deeper():
+    counts = {}
+    for through_time in (False, True):
+        model = SMT(8, 8, 2, 2, None, 1, 1, 1, context=8)
+        counts[through_time] = depth_module._counts(model, 8, 3, through_time, group_per_prefix=through_time)
+    assert counts[True]["depth_dmt"] > counts[False]["depth_dmt"]
+    assert counts[True]["depth_smt_all"] > counts[False]["depth_smt_all"]
+    assert counts[True]["depth_smt"] == counts[False]["depth_smt"]
+
+
+def test_the_prefix_loop_computes_the_same_step(capsys):
+    model = build().double()
+    assert difference(model, SupervisedMemory(), PrefixLoop(), TASK.sample(2, seeded())) < 1e-12
+    assert ratio([2.0, 4.0], [1.0, 2.0])[0] == pytest.approx(2)
+    main(["--length", "6", "--batch", "2", "--width", "16", "--repeats", "2"])
+    printed = capsys.readouterr().out
+    assert printed.count("differs in loss and gradients") == 3 and "× the grouped step" in printed

@@ -173,6 +173,8 @@ class Protocol:
             raise RecipeError("a protocol needs at least one criterion.")
         if self.seeds < 1:
             raise RecipeError("a protocol needs at least one seed.")
+        if type(self.seed_offset) is not int or self.seed_offset < 0 or self.seed_offset % 100:
+            raise RecipeError("seed_offset must be 0, 100, 200, …: fresh seeds overlap with no others.")
         if all(c.premise for c in self.criteria):
             raise RecipeError("a protocol needs a criterion that is no premise.")
         names = [c.name for c in self.criteria]

@@ -339,8 +339,8 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
     )
     yield "torch", _torch()
     yield "cuda", (_cuda(), "")
-    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++", "cl"))), None)
-    yield "compiler", (compiler or "none found (only torch.compile needs one)", "")
+    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("g++", "clang++"))), None)
+    yield "compiler", (compiler or "none found: compiled steps of models run in plain torch, slower", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield "cores", (f"{cores}: use -n {cores}", "")
     folder = suite.store_folder(options.store, Path.cwd())

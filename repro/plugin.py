@@ -283,6 +283,8 @@ class Item(pytest.Item):
             return
         self._say(decision.verdict, decision)
         what, why = suite.outcome(claim, decision, whole)
+        if what == "inconclusive" and suite.crashed(self.criterion, protocol, records):
+            what = "fail"
         if what == "xfail":
             pytest.xfail(f"known deviation: {why}")
         if what in ("fail", "xfail") or (what == "inconclusive" and self.config.option.strict_verdicts):

@@ -12,6 +12,7 @@ import json
 import math
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -286,6 +287,15 @@ def _results(profile: str, views: Sequence[_View], environment: Mapping[str, Any
     return {"profile": profile, "environment": dict(environment), "claims": [row(view) for view in views]}
 
 
+def _computing(records: Path) -> float:
+    """Return the wall time in seconds of the records in a folder; each counts once, unreadable ones not."""
+    total = 0.0
+    for file in sorted(records.glob("*.json")):
+        with suppress(ValueError):
+            total += Record.from_json(file.read_text(encoding="utf-8")).cost.get("wall_s", 0.0)
+    return total
+
+
 def _index(reports: Path) -> str:
     rows: list[list[object]] = []
     verdicts: dict[str, dict[str, str]] = {}
@@ -293,7 +303,7 @@ def _index(reports: Path) -> str:
     for profile in found:
         claims = _read_results(reports / profile / "results.json")["claims"]
         count = [sum(c["verdict"] == word for c in claims) for word in VERDICTS]
-        cost = sum(c["cost_s"] for c in claims)
+        cost = _computing(reports / profile / "records")
         rows.append([f"[{profile}]({profile}/README.md)", LABELS[profile], *count, _duration(cost)])
         for c in claims:
             anchor = f"{profile}/README.md#{_anchor(c['id'])}"
@@ -593,7 +603,7 @@ def _costs(view: _View) -> str:
                 _span([r.cost[k] for r in found if r.cost.get(k) is not None], say) for k, say in columns
             ]
             rows.append([cell, len(found), *spans])
-    return _table(["cell", "seeds", "wall time", "steps", "parameters", "peak memory"], rows)
+    return _table(["cell", "seeds", "wall time", "steps", "parameters", "process peak"], rows)
 
 
 def _flat(data: object, name: str = "") -> dict[str, Any]:

@@ -263,7 +263,7 @@ class Store:
         measured = _reached_only_by_measures(trial)
         if judging := [file for file in differing if file in measured]:
             raise UserError(
-                f"{judging[0]} changed, which measured {_name(trial)} after its training; a replay cannot "
+                f"{judging[0]} changed, which measures {_name(trial)} beside its training; a replay cannot "
                 "vouch for it: run the trial again."
             )
         with self._lock(trial, wait=True), self._turn(alone=False):
@@ -296,9 +296,9 @@ def changed(record: Record, trial: Trial) -> tuple[str, ...]:
 
 
 def _reached_only_by_measures(trial: Trial) -> set[str]:
-    """Return the source files that the measures reach and the training does not."""
+    """Return the source files that measures or validation reach and the training itself does not."""
     recipe, root = trial.recipe, source.root()
-    trained: list[Part | None] = [recipe.task, recipe.model, recipe.validation]
+    trained: list[Part | None] = [recipe.task, recipe.model]
     parts = [part for part in [*trained, *(stage.algorithm for stage in recipe.stages)] if part is not None]
     return set(trial.sources) - set(source.fingerprint(recipe, root, parts))
 

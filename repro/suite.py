@@ -320,8 +320,15 @@ class Committed:
             raise UserError(f"{file} cannot be read: {error}; restore it from git or delete it.") from None
 
     def stale(self, trial: Trial) -> tuple[Record, tuple[str, ...]] | None:
-        """Return None: committed records count with the code they were made with, or not at all."""
-        return None
+        """Return a committed record made with other code, and the source files that changed since.
+
+        Raises:
+            UserError: a file that cannot be read.
+        """
+        from repro.store import changed
+
+        record = self.past(trial)
+        return None if record is None or record.key == trial.key else (record, changed(record, trial))
 
 
 def decide(
@@ -399,6 +406,8 @@ def write_report(
                 if any(shown[1].values()):
                     found = shown
                     evidence.add(claim.id)
+                elif shown[2]:
+                    found = shown
         except UserError as error:
             problems.append(str(error))
             continue
@@ -408,6 +417,12 @@ def write_report(
         reports, profile, some, decisions, records, stale, trial.environment(device), frozenset(evidence)
     )
     return list(dict.fromkeys(problems))
+
+
+def crashed(criterion: Criterion, protocol: Protocol, records: Mapping[str, Sequence[Record]]) -> bool:
+    """Return whether a trial that the criterion or its controls look at failed: an error, not a skip."""
+    looked_at = _looked_at(criterion, protocol)
+    return any(record.status == "failed" for cell in looked_at for record in records.get(cell, ()))
 
 
 def smoke(criterion: Criterion, protocol: Protocol, records: Mapping[str, Sequence[Record]]) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from claims.sab._copy import CHOICES, CPU, GPU, PAPER, REDUCED, SMOKE, Scale
+from claims.sab._copy import CHOICES, CONTROLS, CPU, GPU, PAPER, REDUCED, SMOKE, Scale
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 
@@ -34,7 +34,7 @@ def protocol(
             Criterion(
                 name="beats_tbptt",
                 kind="train",
-                statement="SAB is more accurate than TBPTT at equal steps",
+                statement="SAB is more accurate than TBPTT with the same budget and stopping rule",
                 cell="sab",
                 rival="tbptt",
                 metric=accuracy,
@@ -45,7 +45,7 @@ def protocol(
             Criterion(
                 name="beats_bptt",
                 kind="train",
-                statement="SAB is more accurate than full BPTT at equal steps",
+                statement="SAB is more accurate than full BPTT with the same budget and stopping rule",
                 cell="sab",
                 rival="bptt",
                 metric=accuracy,
@@ -54,11 +54,10 @@ def protocol(
                 paper=0.64,
             ),
         ),
-        controls=(
-            Control(name="retrieval disabled", criterion="beats_tbptt", swap={"sab": "no_retrieval"}),
-            Control(
-                name="memories shuffled between sequences", criterion="beats_tbptt", swap={"sab": "shuffled"}
-            ),
+        controls=tuple(
+            Control(name=f"{what}, {criterion}", criterion=criterion, swap={"sab": cell})
+            for criterion in ("beats_tbptt", "beats_bptt")
+            for what, cell in CONTROLS.items()
         ),
         shown=(
             Shown(cell="bptt", metric=accuracy, label=labels["bptt"], paper=0.359),
@@ -118,6 +117,10 @@ claim = Claim(
     notes=(
         "Table 1 pairs a cross-entropy of 0.197 with 35.9 % accuracy for the LSTM at T = 300; accuracy is "
         "judged.",
+        "At the cpu profile the gain over BPTT is judged against 0.2, not against the printed 0.64: BPTT's "
+        "path is ten times shorter there, and the paper's own gain is 0.002 at T = 100.",
+        "Retrieval disabled with k_trunc = 2 is the same computation as TBPTT-2; shuffled memories are the "
+        "control that tells what is read from that something is read.",
         "Equal steps matter: in a first run at the cpu profile, with 5,000 steps allowed, SAB was at 1.00 "
         "after 1,250 to 1,500 steps and full BPTT at 0.905 after all 5,000. BPTT learns this reduced task "
         "too, only later.",

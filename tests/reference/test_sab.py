@@ -1,6 +1,8 @@
 """SAB against its twin, against worked examples, and against the mistakes it could make."""
 
 import itertools
+import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,8 +23,9 @@ FEW = ("skip", "lowest", "softmax", "uniform", "threshold_zero", "raw")
 @pytest.fixture(params=["fused", "plain"])
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "fused":
-        if kernels.status() != "fused":
-            pytest.skip("no C++20 compiler here")
+        if not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
+            pytest.skip("no C++ compiler here")
+        assert kernels.status() == "fused", "there is a compiler, but kernels.cpp does not compile"
         yield "fused"
     else:
         with kernels.disabled():

@@ -41,7 +41,7 @@ MIXED = Protocol(
         ),
     ),
     seeds=4,
-    seed_offset=10,
+    seed_offset=100,
 )
 
 
@@ -57,8 +57,8 @@ def claim(protocol: Protocol, *profiles: str) -> Claim:
 def test_seeds_and_timing_follow_the_criteria() -> None:
     found = suite.trials(claim(MIXED), "cpu")
     assert {cell: [t.seed for t in some] for cell, some in found.items()} == {
-        "id": [1010],
-        **{cell: [1010, 1011, 1012, 1013] for cell in ("fast", "slow", "ours", "off", "plot")},
+        "id": [1100],
+        **{cell: [1100, 1101, 1102, 1103] for cell in ("fast", "slow", "ours", "off", "plot")},
     }
     assert {cell for cell, some in found.items() if some[0].timed} == {"fast", "slow"}
     assert {(t.claim, t.cell) for t in found["ours"]} == {("toy.mixed", "ours")}
@@ -217,9 +217,9 @@ def test_a_claim_without_the_profile_is_not_run(tmp_path: Path) -> None:
     [
         ({"m": 0.5}, ""),
         ({"m": [[1.0, 2.0], [3.0]]}, ""),
-        ({"m": []}, "The metric 'm' is not finite in seed 1010 of the cell 'id'."),
-        ({"m": [1.0, "x"]}, "The metric 'm' is not finite in seed 1010 of the cell 'id'."),
-        ({"n": 1}, "There is no metric 'm' in seed 1010 of the cell 'id'; it has: n."),
+        ({"m": []}, "The metric 'm' is not finite in seed 1100 of the cell 'id'."),
+        ({"m": [1.0, "x"]}, "The metric 'm' is not finite in seed 1100 of the cell 'id'."),
+        ({"n": 1}, "There is no metric 'm' in seed 1100 of the cell 'id'; it has: n."),
     ],
 )
 def test_smoke_looks_at_the_metric(tmp_path: Path, metrics: dict, wrong: str) -> None:

@@ -71,3 +71,22 @@ def test_impossible_values() -> None:
         Bptt(last=0)
     with pytest.raises(ValueError, match="cross_entropy or mse"):
         Bptt(loss="l1")
+
+
+def test_truncation_at_every_step_trains_each_step_from_a_constant_state() -> None:
+    """With k = 1 neither h nor c carries gradient: the gradient is the sum over single steps."""
+    torch.manual_seed(0)
+    model = LSTM(inputs=5, outputs=4, hidden=3).double()
+    inputs_BT = torch.randint(0, 5, (2, 6))
+    targets_BT = torch.randint(0, 4, (2, 6))
+    TruncatedBptt(k=1).backward(model, {"inputs": inputs_BT, "targets": targets_BT})
+    truncated = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    state = None
+    for t in range(6):
+        logits_BTC, carried = model.unroll(inputs_BT[:, t : t + 1], state)
+        loss = torch.nn.functional.cross_entropy(logits_BTC[:, 0], targets_BT[:, t]) / 6
+        loss.backward()
+        state = (carried[0].detach(), carried[1].detach())
+    for ours, alone in zip(truncated, model.parameters(), strict=True):
+        assert torch.allclose(ours, alone.grad, rtol=1e-10, atol=1e-14)

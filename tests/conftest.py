@@ -1,6 +1,7 @@
 """Every test starts from the same state: one thread, deterministic kernels, a fixed seed."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start, too
 
@@ -8,6 +9,9 @@ import pytest
 import torch
 
 torch.use_deterministic_algorithms(True)
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a background runner hands down SIG_IGN
 
 
 @pytest.fixture(autouse=True)

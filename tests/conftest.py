@@ -9,9 +9,7 @@ import pytest
 import torch
 
 torch.use_deterministic_algorithms(True)
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a background runner hands down SIG_IGN
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background runner hands down SIG_IGN
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def protocol(scale: Scale, *, learned: float, rivals: tuple[str, ...], reduced: 
     )
 
 
-# Bands, written before the runs: half of what Table 5 prints for SAB, and half of its printed gain over a rival
+# Bands, written before the runs: half of what Table 5 prints for SAB, and half of its gain over a rival
 # that has learned the training delay.
 claim = Claim(
     id="sab.transfer",

@@ -378,6 +378,11 @@ def _optimiser(stage: Stage, parameters: list[nn.Parameter]) -> torch.optim.Opti
     return kind(parameters, lr=stage.lr, betas=stage.betas, weight_decay=stage.weight_decay, fused=fused)
 
 
+def implementation(model: nn.Module) -> str | None:
+    """Return which of its implementations a model runs here, if it says so: their sums round differently."""
+    return getattr(model, "implementation", None)
+
+
 # --- one trial
 
 
@@ -403,6 +408,7 @@ class _Run:
         try:
             with _deferred(self.caught):
                 self.training = self.resumed()
+                self.environment["implementation"] = implementation(self.training.model)
                 self.beat()
                 self.training.go(self.tick)
             metrics = self.judge(self.training)
@@ -552,6 +558,7 @@ class _Run:
                 "resumes": self.environment["resumes"],
                 "warnings": self.environment["warnings"],
                 "torch": str(torch.__version__),
+                "implementation": implementation(self.training.model),
             },
             buffer,
         )
@@ -567,8 +574,12 @@ class _Run:
                 self.earlier_s, self.earlier_peak = float(saved["wall_s"]), int(saved["peak_bytes"])
                 self.environment["resumes"] = int(saved["resumes"]) + 1
                 warnings = [*saved["warnings"]]
-                if saved["torch"] != self.environment["torch"]:
-                    warnings.append(f"resumed under torch {self.environment['torch']} from {saved['torch']}.")
+                here = {"torch": str(torch.__version__), "implementation": implementation(training.model)}
+                warnings += [
+                    f"resumed under {name} {now} from {saved[name]}."
+                    for name, now in here.items()
+                    if saved[name] != now
+                ]
                 self.environment["warnings"] = warnings
                 self.first_step = training.done
                 return training

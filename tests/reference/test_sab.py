@@ -486,6 +486,7 @@ def test_without_a_compiler_there_is_a_plain_engine(monkeypatch: pytest.MonkeyPa
     kernels.library.cache_clear()
     try:
         assert kernels.status().startswith("plain")
+        assert make().implementation == "plain"
         agrees(make(k_top=2))
     finally:
         monkeypatch.undo()

@@ -195,12 +195,20 @@ def test_a_damaged_checkpoint_starts_the_trial_again(tmp_path: Path, damage: str
 
 
 @pytest.mark.usefixtures("eager")
-def test_another_torch_is_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["torch", "implementation"])
+def test_resuming_under_another_torch_or_implementation_is_noted(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError):
         do(THREE, tmp_path, Pause(7))
     saved = torch.load(tmp_path / "x.pt", weights_only=True)
-    torch.save({**saved, "torch": "1.0"}, tmp_path / "x.pt")
-    assert "from 1.0" in do(THREE, tmp_path).environment["warnings"][0]
+    torch.save({**saved, name: "another"}, tmp_path / "x.pt")
+    (warning,) = do(THREE, tmp_path).environment["warnings"]
+    assert warning.startswith(f"resumed under {name} ") and warning.endswith(" from another.")
+
+
+def test_the_record_names_the_model_s_implementation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert do(THREE, tmp_path).environment["implementation"] is None
+    monkeypatch.setattr("repro.engine.implementation", lambda _model: "fused")
+    assert do(THREE, tmp_path / "other").environment["implementation"] == "fused"
 
 
 def test_checkpoints_are_periodic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

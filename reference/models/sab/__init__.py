@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.models.inputs import INPUTS, features, width
+from reference.models.sab import kernels
 from reference.models.sab.function import SabFunction, head, make_scan
 from reference.models.sab.options import Memory, Options, State, Trace
 from reference.models.sab.scan import Scan
@@ -83,7 +84,7 @@ class SAB(nn.Module):
       and `output_bias`.
 
     The backward pass is written by hand, and exact; gradients end at `state`. On a CPU with a C++ compiler
-    its steps are compiled (`kernels.status()`).
+    its steps are compiled (`implementation` says so).
 
     Raises ValueError on a size below 1, an unknown choice, a negative scale, or k_top = 1 with the released
     threshold (which would read nothing).
@@ -180,6 +181,11 @@ class SAB(nn.Module):
             if scorer_std is not None:
                 for weight in self.scorer_weights().values():
                     weight.normal_(0.0, scorer_std)
+
+    @property
+    def implementation(self) -> str:
+        """Return "fused" or "plain": what steps on the parameters' device and type run (they round apart)."""
+        return "fused" if kernels.available(self.b_C) else "plain"
 
     def scorer_weights(self) -> dict[str, Tensor]:
         """Return the scorer's parameters by the paper's names (w: the released code's)."""

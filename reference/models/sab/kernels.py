@@ -2,7 +2,7 @@
 lost.
 
 The library is built once per source, compiler and processor and kept in the user's cache folder. It covers
-the CPU in float32 and float64. `status()` says whether it is in use, for the environment of a record.
+the CPU in float32 and float64. `status()` says whether it is in use, and why not.
 """
 
 import ctypes

@@ -238,8 +238,8 @@ def _run_alone(model: str, arguments: Mapping[str, Any], batch: int, device: str
     cuda = device.startswith("cuda")
     a = torch.ones(64, 64, device=device)
     (a @ a).sum().item()  # libraries load and take their workspace
-    shape_memory = full_memory(build(model, arguments), 1)  # imports that the meta device needs
-    del shape_memory
+    short = {**arguments, "memory_size": arguments["segment"]}
+    full_memory(build(model, short), 1)  # imports that the meta device needs
     if cuda:
         torch.cuda.reset_peak_memory_stats()
     idle = torch.cuda.memory_allocated() if cuda else _resident("VmRSS")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from reference.algorithms.segments import Memory, leaves, mapped
+from reference.measure.shape_cache import ShapeCache
 from reference.models.compressive_transformer import CompressiveTransformer
 from reference.models.decoder import Decoder
 from reference.models.memformer import Memformer
@@ -78,4 +79,6 @@ def filled_memory(
             return torch.randn(leaf.shape, dtype=leaf.dtype, generator=generator).to(device)
         return torch.zeros(leaf.shape, dtype=leaf.dtype, device=device)
 
-    return mapped(fill, full_memory(build(model, arguments), batch))
+    with ShapeCache():
+        full = full_memory(build(model, arguments), batch)
+    return mapped(fill, full)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from reference.measure.model_flops import forward_flops
 from reference.measure.segment_models import build, filled_memory, tokens
+from reference.measure.timing import busy_seconds
 
 
 def inference_speed(
@@ -61,19 +61,14 @@ class _Timed:
         self.memory = filled_memory(name, arguments, batch, device, generator)
         self.segment_BL = tokens(batch, self.model.segment, device)
         self.segments = segments
-        self.cuda = self.segment_BL.is_cuda
+
+    def seconds(self) -> float:
+        """Return the seconds a token of `segments` steps."""
+        return busy_seconds(self.run) / (self.segments * self.segment_BL.numel())
 
     @torch.no_grad()
-    def seconds(self) -> float:
-        """Return the seconds a token of `segments` steps, each from the memory of the one before."""
+    def run(self) -> None:
+        """Run `segments` steps, each from the memory of the one before."""
         memory = self.memory
-        self._wait()
-        start = time.perf_counter()
         for _ in range(self.segments):
             _, memory = self.model.step(self.segment_BL, memory)
-        self._wait()
-        return (time.perf_counter() - start) / (self.segments * self.segment_BL.numel())
-
-    def _wait(self) -> None:
-        if self.cuda:
-            torch.cuda.synchronize()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from reference.algorithms.checkpointing import Checkpointed
 from reference.algorithms.mrbp import Mrbp
 from reference.algorithms.segments import Segments, bptt, leaves, mapped
 from reference.measure.live_bytes import LiveBytes, bytes_of
+from reference.measure.timing import busy_seconds
 from reference.models.memformer import Memformer
 
 ALGORITHMS: dict[str, type[Segments] | type[Checkpointed] | type[Mrbp]] = {
@@ -127,25 +127,11 @@ def _in_turns(
         run()
     for turn in range(most):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            seconds[name].append(_seconds(runs[name]))
+            seconds[name].append(busy_seconds(runs[name]))
         ratios = [math.log(a / b) for a, b in zip(seconds["bptt"], seconds["mrbp"], strict=True)]
         if turn + 1 >= max(least, 2) and 2 * statistics.stdev(ratios) / math.sqrt(turn + 1) < tolerance:
             break
     return seconds
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    """Return the seconds that `run` takes, with the device's work finished at both ends."""
-    _wait()
-    start = time.perf_counter()
-    run()
-    _wait()
-    return time.perf_counter() - start
-
-
-def _wait() -> None:
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
 
 
 def _activations(model: Memformer, tokens: Tensor, run: Callable[[], Any], *kept: Tensor) -> int:

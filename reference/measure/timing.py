@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from scipy import stats
 
 
@@ -61,6 +62,23 @@ def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def busy_seconds(run: Callable[[], object]) -> float:
+    """Return the seconds that one run on one thread takes, the work of a GPU finished at both ends.
+
+    Where CUDA is in use, of the wall clock; else of processor time, which other processes don't lengthen by
+    taking turns.
+    """
+    cuda = torch.cuda.is_initialized()
+    clock = time.perf_counter if cuda else time.process_time
+    if cuda:
+        torch.cuda.synchronize()
+    start = clock()
+    run()
+    if cuda:
+        torch.cuda.synchronize()
+    return clock() - start
 
 
 def log_interval(times: list[tuple[float, float]]) -> tuple[float, float]:

@@ -3,7 +3,7 @@ import doctest
 import pytest
 import torch
 
-from reference.measure import mrbp_cost
+from reference.measure import mrbp_cost, timing
 from reference.measure.mrbp_cost import rollout_cost, speed_bounds
 
 SMALL = {
@@ -50,12 +50,12 @@ def test_bytes_and_times_of_a_rollout():
 
 def test_turns_stop_once_the_ratio_is_known_and_rotate(monkeypatch):
     clock = iter(range(10_000))
-    monkeypatch.setattr(mrbp_cost.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(timing.time, "process_time", lambda: float(next(clock)))
     order = []
     runs = {name: lambda name=name: order.append(name) for name in mrbp_cost.ALGORITHMS}
     seconds = mrbp_cost._in_turns(runs, tolerance=0.02, least=3, most=9)
     assert seconds == {name: [1.0] * 3 for name in runs}  # equal times: the least number of turns
     assert [name[0] for name in order[3:]] == list("bcmcmbmbc")
     noise = iter([1.0, 3.0] * 100)
-    monkeypatch.setattr(mrbp_cost, "_seconds", lambda run: next(noise))
+    monkeypatch.setattr(mrbp_cost, "busy_seconds", lambda run: next(noise))
     assert len(mrbp_cost._in_turns(runs, tolerance=0.02, least=3, most=9)["bptt"]) == 9

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from reference.measure import sab_speed
-from reference.measure.timing import time_ratio
+from reference.measure.timing import busy_seconds, time_ratio
 
 
 def test_ratio_of_sleeps() -> None:
@@ -12,6 +12,16 @@ def test_ratio_of_sleeps() -> None:
     assert 2.0 < ratio.mean < 6.0
     assert 5 <= ratio.pairs <= 10
     assert ratio.seconds[0] > ratio.seconds[1]
+
+
+def test_busy_seconds_count_work_and_no_waiting() -> None:
+    def work() -> None:
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+
+    assert busy_seconds(lambda: time.sleep(0.2)) < 0.1
+    assert busy_seconds(work) >= 0.02
 
 
 def test_impossible_values() -> None:

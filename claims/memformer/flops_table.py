@@ -142,9 +142,21 @@ claim = Claim(
                 )
                 for name, what, printed, _ in ROWS
             ),
-            shown=tuple(
-                Shown(cell=name, metric="miss_percent", label=f"{what}: counted above printed, %")
-                for name, what, _, _ in ROWS
+            shown=(
+                *(
+                    Shown(cell=name, metric="miss_percent", label=f"{what}: counted above printed, %")
+                    for name, what, _, _ in ROWS
+                ),
+                *(
+                    Shown(
+                        cell=name,
+                        metric="billions_last_written",
+                        label=f"{what}, its last segment written to memory too",
+                        paper=printed,
+                    )
+                    for name, what, printed, _ in ROWS
+                    if "memformer" in name
+                ),
             ),
             seeds=1,
         )
@@ -154,6 +166,10 @@ claim = Claim(
         "784 tokens; an article of the printed average length, 3,600 tokens, cut to 3,584), two FLOPs a "
         "multiply-add, matrix products only; declared before counting.",
         "The projection onto the vocabulary is left out of all eight: the size of WikiText's isn't printed.",
+        "A Memformer encodes the segment before the one it predicts (a start token before the first), so the "
+        "last segment is never written to memory. The paper writes M_t for every t. Both counts are shown: "
+        "for 4 + 8 on MNIST the second lies inside the band and the first, which is judged, does not. This "
+        "was noticed after counting; the claim's verdict is the same either way.",
         SEGMENT_CHOICE,
         READS_CHOICE,
         "Slots: 64 for MNIST and 1,024 for WikiText-103, from the rows of the ablations.",

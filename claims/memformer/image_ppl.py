@@ -8,6 +8,7 @@ from claims.memformer._images import (
     DECODER,
     LSTM,
     PAPER_WIDTH,
+    SEEN,
     TRANSFORMER_XL,
     cpu,
     memformer,
@@ -174,4 +175,5 @@ claim = Claim(
         "Reduced, Transformer-XL keeps the printed proportion: as many layers as Memformer's decoder, a "
         "memory of the whole image.",
     ),
+    notes=(SEEN,),
 )

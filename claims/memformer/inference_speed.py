@@ -89,7 +89,8 @@ claim = Claim(
         "The paper doesn't name the baseline: our reading is Transformer-XL with memory 1,024 on "
         "WikiText-103 (perplexity 23.67) against Memformer 4 + 16 with 1,024 slots (22.74), the nearest pair "
         "in quality.",
-        "Inference means predicting one segment from a full memory, without gradient.",
+        "Inference means predicting one segment from a full memory, without gradient. On a processor, times "
+        "are processor seconds of one thread.",
         SEGMENT_CHOICE,
         READS_CHOICE,
     ),

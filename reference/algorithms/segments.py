@@ -103,12 +103,12 @@ def train(
 ) -> dict[str, Tensor]:
     """Run `rollout` over the segments of batch["tokens"], `horizon` segments at a time; return {"loss"}.
 
-    The memory starts at `model.initial_memory(B)`. A model with a `memory_step` and dropout gets separate
-    random streams a step, because its memory path draws fewer numbers than its step (see `streams`).
+    The memory starts at `model.initial_memory(B)`. A model with a `memory_step` gets separate random streams
+    a step, because its memory path may draw fewer numbers than its step (see `streams`).
     """
     tokens_BN = batch["tokens"]
     segments = tokens_BN.split(model.segment, dim=1)
-    separate = hasattr(model, "memory_step") and draws_dropout(model)
+    separate = hasattr(model, "memory_step")
     memory: Memory = model.initial_memory(len(tokens_BN))
     total = torch.zeros((), device=tokens_BN.device)
     for start in range(0, len(segments), horizon or len(segments)):
@@ -130,11 +130,6 @@ def check_horizon(horizon: int | None) -> None:
     """Raise ValueError if `horizon` is below 1."""
     if horizon is not None and horizon < 1:
         raise ValueError(f"The horizon is {horizon}; give at least 1 segment, or None for all.")
-
-
-def draws_dropout(model: nn.Module) -> bool:
-    """Whether the next pass through `model` draws dropout masks."""
-    return any(isinstance(part, nn.Dropout) and part.training and part.p > 0 for part in model.modules())
 
 
 def leaves(memory: Memory) -> list[Tensor]:

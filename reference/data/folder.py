@@ -40,9 +40,12 @@ class DataFile:
             FileNotFoundError: the file is absent or another one; one sentence says what to put where.
         """
         path = folder() / self.name
-        content = path.read_bytes() if path.is_file() else b""
+        try:
+            content = path.read_bytes()
+            state = "is another file"
+        except OSError as problem:
+            content, state = b"", "is missing" if isinstance(problem, FileNotFoundError) else "can't be read"
         if not self.is_in(content):
-            state = "is another file" if content else "is missing"
             what = f"{self.name} ({self.size:,} bytes, SHA-256 {self.sha256})"
             raise FileNotFoundError(f"{path} {state}: put {what} there, {self.source}.")
         return content

@@ -16,7 +16,7 @@ from torch import nn
 
 from reference.algorithms.segments import Memory
 from reference.measure.flops import counting
-from reference.measure.segment_models import build, shapes, tokens
+from reference.measure.segment_models import build, full_memory, shapes, tokens
 from reference.measure.shape_cache import ShapeCache
 
 VOCAB = 256  # costs nothing once the projection is out: looking up an embedding is no multiplication
@@ -37,31 +37,34 @@ def sequence_flops(
     Args:
         model: a name in `reference.measure.segment_models.MODELS`; `arguments` are its own but for `vocab`.
         whole: the sequence is one segment (the vanilla decoder): `segment` becomes its length. Otherwise
-        lengths
-            are multiples of the segment.
+            lengths are multiples of the segment.
         paper: the figure printed for the longest, in 10⁹.
 
     Returns:
         flops (a list), flops_<length>, billions (of the longest, in 10⁹); with `paper`, miss_percent: how far
         billions is above the print; with two lengths or more, exponent: the slope of log FLOPs against log
-        length between the last two.
+        length between the last two; for a model with a memory path of its own, billions_last_written: the
+        same as billions when the last segment is encoded into memory too, which no output needs.
 
     Raises:
         ValueError: a length that isn't a multiple of the segment.
     """
+    built = _headless(model, arguments)
     if whole:
         counts = [forward_flops(_headless(model, {**arguments, "segment": n}), n)[-1] for n in lengths]
     else:
         segment = arguments["segment"]
         if odd := [length for length in lengths if length % segment]:
             raise ValueError(f"{odd[0]} tokens aren't whole segments of {segment}; change either.")
-        upto = forward_flops(_headless(model, arguments), max(lengths))
+        upto = forward_flops(built, max(lengths))
         counts = [upto[length // segment - 1] for length in lengths]
     found: dict[str, float | list[float]] = {
         "flops": [float(count) for count in counts],
         "billions": counts[-1] / 1e9,
         **{f"flops_{length}": float(count) for length, count in zip(lengths, counts, strict=True)},
     }
+    if hasattr(built, "memory_step"):
+        found["billions_last_written"] = (counts[-1] + _memory_flops(built)) / 1e9
     if paper is not None:
         found["miss_percent"] = 100 * (counts[-1] / 1e9 / paper - 1)
     if len(counts) > 1:
@@ -87,6 +90,16 @@ def forward_flops(model: Any, length: int) -> list[int]:
         cost, memory = known[key]
         costs.append(cost)
     return list(accumulate(costs))
+
+
+@torch.no_grad()
+def _memory_flops(model: Any) -> int:
+    """Return the FLOPs of writing one segment into a full memory."""
+    with ShapeCache():
+        memory = full_memory(model, 1)
+        with counting() as counter:
+            model.memory_step(tokens(1, model.segment), memory)
+    return counter.get_total_flops()
 
 
 def _headless(model: str, arguments: Mapping[str, Any]) -> Any:

@@ -93,6 +93,14 @@ def test_exact_cells_are_the_same_in_every_profile(name):
     assert all(one == exact[0] for one in exact)
 
 
+@pytest.mark.parametrize("name", ["memformer.image_ppl", "memformer.slots"])
+def test_images_are_judged_on_the_test_split_and_watched_on_the_validation_split(name):
+    for protocol in CLAIMS[name].profiles.values():
+        for recipe in protocol.cells.values():
+            assert [measure.args["split"] for measure in recipe.measures] == ["test"]
+            assert recipe.validation is not None and recipe.validation.args["split"] == "validation"
+
+
 def test_choices_say_what_is_silent():
     for claim in CLAIMS.values():
         assert claim.choices, claim.id

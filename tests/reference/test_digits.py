@@ -102,6 +102,13 @@ def test_another_file_is_not_used(small, tmp_path):
         Digits()
 
 
+def test_a_file_that_cannot_be_read_is_said_to_be_so(small, tmp_path):
+    (tmp_path / "mnist_5k.csv.gz").unlink(missing_ok=True)
+    (tmp_path / "mnist_5k.csv.gz").mkdir()
+    with pytest.raises(FileNotFoundError, match="can't be read: put "):
+        Digits()
+
+
 def idx(images: np.ndarray) -> bytes:
     return struct.pack(">iiii", 0x803, *images.shape) + images.astype(np.uint8).tobytes()
 

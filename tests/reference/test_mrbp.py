@@ -68,6 +68,34 @@ def test_memformer_variants(algorithm, changes):
     assert_same(trained(algorithm(), model, tokens), trained(Segments(), model, tokens))
 
 
+class Noisy(nn.Module):
+    """A model of anybody: its memory path draws fewer numbers than its step, and no module says so."""
+
+    segment = 4
+
+    def __init__(self):
+        super().__init__()
+        self.start, self.table = nn.Parameter(torch.randn(5)), nn.Embedding(7, 5)
+        self.head = nn.Linear(5, 7)
+
+    def initial_memory(self, batch):
+        return self.start.expand(batch, -1)
+
+    def memory_step(self, segment_BL, memory_BD):
+        return torch.tanh(F.dropout(memory_BD, 0.3) + self.table(segment_BL).mean(1))
+
+    def step(self, segment_BL, memory_BD):
+        after_BD = self.memory_step(segment_BL, memory_BD)
+        read_BLD = F.dropout(memory_BD, 0.3)[:, None].expand(-1, segment_BL.shape[1], -1)
+        return self.head(read_BLD), after_BD
+
+
+@pytest.mark.parametrize("algorithm", [Mrbp, Checkpointed])
+def test_functional_dropout_behind_a_memory_path(algorithm):
+    model, tokens = Noisy(), torch.randint(7, (2, 12))
+    assert_same(trained(algorithm(), model, tokens), trained(Segments(), model, tokens))
+
+
 @pytest.mark.parametrize("algorithm", [Mrbp, Checkpointed])
 def test_a_model_without_a_memory_path(algorithm):
     model = TransformerXL(**SHAPE, layers=2, memory_size=7, dropout=0.2, stop_gradient=False)

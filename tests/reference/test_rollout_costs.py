@@ -53,7 +53,7 @@ def test_memformer_flops_by_hand():
     K, C = MEMFORMER["memory_size"], 4
     found = sequence_flops(**NOTHING, model="memformer", arguments=MEMFORMER, lengths=(8, 16, 32))
 
-    def step(before):
+    def step(before, decodes=1):
         n = before + C  # encoder states
         own = 4 * n * D * D + 2 * n * n * D
         reads = 2 * n * D * D + 2 * K * D * D + 2 * n * K * D
@@ -61,9 +61,10 @@ def test_memformer_flops_by_hand():
         decoder = (
             4 * L * D * D + 2 * L * L * D + 2 * L * D * D + 2 * n * D * D + 2 * L * n * D + 2 * L * D * F
         )
-        return 2 * (own + reads + 2 * n * D * F + write + 2 * decoder)
+        return 2 * (own + reads + 2 * n * D * F + write + 2 * decodes * decoder)
 
     assert found["flops"] == [step(1), step(1) + step(L), step(1) + 3 * step(L)]
+    assert found["billions_last_written"] == (found["flops_32"] + step(L, decodes=0)) / 1e9
     assert found["exponent"] > 1
 
 

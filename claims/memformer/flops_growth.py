@@ -78,7 +78,7 @@ claim = Claim(
                     Criterion(
                         name=f"memformer-below-transformer-xl-{length}",
                         kind="count",
-                        statement=f"Memformer's FLOPs over Transformer-XL's at {length:,} tokens: at most 0.95",
+                        statement=f"Memformer's FLOPs over Transformer-XL's, {length:,} tokens: at most 0.95",
                         cell="memformer",
                         rival="transformer-xl",
                         ratio=True,

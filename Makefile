@@ -4,6 +4,7 @@
 #                 CLAIMS="sab.copy_t300"    ids, or a marker expression; default: headline
 #                 SEEDS=5  WORKERS=2        default: the claims' own; a worker a core, or a GPU
 #                 ARGS="--budget 20m"       any other option of pytest
+# make data     fetch the digits that trained Memformer claims need; without them these are not run
 # make test     the tests
 # make check    style, types, import rules, coverage of the last `make test`
 # Each sets up first; PYTHON=python3.12 chooses the interpreter.
@@ -15,7 +16,7 @@ BIN := .venv/bin
 space := $(subst ,, )
 marker := $(subst .,_,$(if $(filter and or not,$(CLAIMS)),$(CLAIMS),$(subst $(space), or ,$(strip $(CLAIMS)))))
 
-.PHONY: setup claims test check
+.PHONY: setup claims data test check
 
 setup: .venv/.ready
 
@@ -27,6 +28,9 @@ setup: .venv/.ready
 
 claims: setup
 	$(BIN)/pytest claims -m "$(marker)" -n $(WORKERS) $(PROFILE:%=--profile %) $(SEEDS:%=--seeds %) $(ARGS)
+
+data: setup
+	$(BIN)/python -m reference.data.digits
 
 test: setup
 	$(BIN)/coverage erase

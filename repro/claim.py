@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,6 +17,8 @@ KINDS = ("identity", "count", "measure", "train")
 PROFILES = ("smoke", "cpu", "paper")
 EXACT = ("identity", "count")  # kinds with one recipe for every profile
 FIRST_SEED = 1000  # seeds below belong to pilots and never enter a verdict
+ALPHA = 0.05  # level of every one-sided test
+LEAST = 3  # seeds (train) or samples (measure) that it takes to decide
 VERDICTS = ("reproduced", "not reproduced", "inconclusive", "not run")
 
 
@@ -115,12 +118,33 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line of a plot: `metrics` of `cell` in the order of the plot's x values, or one list metric."""
+    """One line of a plot, in one of three forms.
 
-    cell: str
+    - `metrics` of one `cell`, in the order of the plot's x values;
+    - one list metric of one `cell`;
+    - one metric of several `cells`, one cell for each of the plot's x values (an x is a recipe of its own).
+    """
+
+    cell: str = ""
     metrics: tuple[str, ...]
     label: str
+    cells: tuple[str, ...] = ()
     paper: tuple[float | None, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.cell) == bool(self.cells):
+            raise RecipeError(f"the line '{self.label}' needs either a cell or cells, and not both.")
+        if len(set(self.cells)) != len(self.cells):
+            raise RecipeError(f"the line '{self.label}' names a cell twice; give each x its own.")
+        if not self.metrics or (self.cells and len(self.metrics) > 1):
+            raise RecipeError(
+                f"the line '{self.label}' has {len(self.metrics)} metrics; a line over cells has one."
+            )
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Every cell that the line draws."""
+        return self.cells or (self.cell,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +171,18 @@ class Plot:
     level: float | None = None  # a horizontal line, such as chance
     level_label: str = ""
 
+    def __post_init__(self) -> None:
+        for line in self.lines:
+            if line.cells and (self.learning or self.kind == "image"):
+                raise RecipeError(
+                    f"plot '{self.name}': only a line over x draws several cells; name one cell."
+                )
+            if line.cells and len(line.cells) != len(self.x):
+                raise RecipeError(
+                    f"plot '{self.name}': the line '{line.label}' has {len(line.cells)} cells for "
+                    f"{len(self.x)} x values; give one cell an x."
+                )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -154,6 +190,7 @@ class Protocol:
 
     Attributes:
         cells: name → recipe. A trained cell is run with `seeds` seeds from FIRST_SEED (+ `seed_offset`) on.
+            Beyond smoke, train criteria need LEAST seeds, and success counts as many as can decide them.
         scale: what is reduced against the paper, in words ("" at the paper's scale).
         seed_offset: set when a band was changed after a run: fresh seeds, and the claim file says why.
     """
@@ -189,7 +226,7 @@ class Protocol:
         ]
         used += [(f"control '{c.name}'", n) for c in self.controls for pair in c.swap.items() for n in pair]
         used += [("a shown number", s.cell) for s in self.shown]
-        used += [(f"plot '{p.name}'", line.cell) for p in self.plots for line in p.lines]
+        used += [(f"plot '{p.name}'", cell) for p in self.plots for line in p.lines for cell in line.drawn]
         for where, cell in used:
             if cell not in self.cells:
                 raise RecipeError(f"{where} names the cell '{cell}'; known cells: {', '.join(self.cells)}.")
@@ -268,6 +305,11 @@ class Claim:
                 f"claim {self.id}: only identity and count criteria share one protocol for every profile."
             )
 
+        for profile, protocol in self.profiles.items():
+            for criterion in protocol.criteria:
+                if profile != "smoke" and (wrong := _undecidable(criterion, protocol.seeds)):
+                    raise RecipeError(f"claim {self.id}, profile {profile}: {wrong}")
+
     def protocol(self, profile: str) -> Protocol | None:
         """Return the protocol of `profile`, or None where the claim has none."""
         return self.profiles.get("every") or self.profiles.get(profile)
@@ -284,13 +326,53 @@ class Claim:
         return (self.id.replace(".", "_"), self.id.split(".")[0], *(("headline",) if self.headline else ()))
 
 
+def _undecidable(criterion: Criterion, seeds: int) -> str:
+    """Return why no outcome of `seeds` seeds could decide a train criterion, or nothing."""
+    if criterion.kind != "train":
+        return ""
+    if seeds < LEAST:
+        return f"{seeds} seeds never decide the train criterion '{criterion.name}'; declare {LEAST} or more."
+    if criterion.success is None or decidable(criterion, seeds):
+        return ""
+    enough = next((n for n in range(seeds, 200) if decidable(criterion, n)), None)
+    remedy = (
+        f"declare {enough} seeds" if enough else "move the ends of its band away from each other, 0 and 1"
+    )
+    return (
+        f"no count of successes in {seeds} seeds could {'' if criterion.premise else 'both '}reproduce"
+        f"{'' if criterion.premise else ' and reject'} the criterion '{criterion.name}'; {remedy}."
+    )
+
+
+def decidable(criterion: Criterion, n: int) -> bool:
+    """Return whether n seeds can reproduce a success count and, unless it is a premise, can reject it.
+
+    The tests are those of `repro.rules.binomial_test`, in plain Python: reading claims loads no library.
+    """
+
+    def tails(p: float) -> tuple[list[float], list[float]]:
+        """Return P(at most k) and P(at least k) of n tries at p, for k = 0 … n."""
+        shares = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+        return list(accumulate(shares)), list(accumulate(shares[::-1]))[::-1]
+
+    ends = []  # a pair an end: p-values against "outside" and against "inside", by number of successes
+    if criterion.at_least is not None:
+        ends.append(tails(criterion.at_least)[::-1])
+    if criterion.at_most is not None:
+        ends.append(tails(criterion.at_most))
+    holds = any(max(end[0][k] for end in ends) <= ALPHA for k in range(n + 1))
+    fails = any(min(end[1][k] for end in ends) * len(ends) <= ALPHA for k in range(n + 1))
+    return holds and (fails or criterion.premise)
+
+
 def discover(root: Path) -> dict[str, Claim]:
     """Return every claim under `root` (`<paper>/<file>.py` with a variable `claim`), by id, in file order.
 
     Files whose name starts with an underscore are helpers of their folder, not claims.
 
     Raises:
-        RecipeError: a folder that is missing or holds no claim, a file without one, or two with one id.
+        RecipeError: a folder that is missing or holds no claim, a file without one, two with one id, or a
+            known deviation that is explained by no claim there is.
     """
     if not root.is_dir():
         raise RecipeError(f"no claims at {root}: run from the project's root, or name the folder.")
@@ -304,6 +386,12 @@ def discover(root: Path) -> dict[str, Claim]:
         found[claim.id] = claim
     if not found:
         raise RecipeError(f"no claims under {root}: expected <paper>/<claim>.py files.")
+    for claim in found.values():
+        if claim.known_deviation and claim.known_deviation.one_factor not in found:
+            raise RecipeError(
+                f"claim {claim.id} explains its known deviation by '{claim.known_deviation.one_factor}', "
+                "which is no claim; name one that `repro list` shows."
+            )
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from repro import suite
+from repro import suite, words
 from repro.claim import PROFILES, Claim, Criterion, Protocol
 from repro.errors import UserError
 from repro.recipe import Recipe, RecipeError
@@ -155,7 +155,14 @@ def _show(options: argparse.Namespace) -> int:
 
 def _protocol(protocol: Protocol) -> str:
     rows = [
-        [c.name + (" (premise)" if c.premise else ""), c.kind, _judges(c), _asks(c), c.paper, c.statement]
+        [
+            c.name + (" (premise)" if c.premise else ""),
+            c.kind,
+            _judges(c),
+            words.band(c),
+            c.paper,
+            c.statement,
+        ]
         for c in protocol.criteria
     ]
     blocks = [_table(rows, ["criterion", "kind", "value", "band", "paper", "statement"])]
@@ -169,11 +176,12 @@ def _protocol(protocol: Protocol) -> str:
         rows = [[s.label, f"{s.metric} of {s.cell}", s.paper] for s in protocol.shown]
         blocks.append(_table(rows, ["shown, not judged", "value", "paper"]))
     first, *others = protocol.cells
-    base = _flat(protocol.cells[first])
-    rows = [[key, value] for key, value in base.items()]
-    blocks.append(_table(rows, [f"recipe of {first}, {protocol.seeds} seeds", ""]))
+    base = protocol.cells[first]
+    blocks.append(
+        _table(list(words.settings(base).items()), [f"recipe of {first}, {protocol.seeds} seeds", ""])
+    )
     if others:
-        rows = [[cell, _differences(base, _flat(protocol.cells[cell]))] for cell in others]
+        rows = [[cell, _differences(base, protocol.cells[cell])] for cell in others]
         blocks.append(_table(rows, ["other cells", f"what differs from {first}"]))
     return "\n\n".join(blocks)
 
@@ -183,29 +191,8 @@ def _judges(c: Criterion) -> str:
     return own if c.rival is None else f"{own} {'/' if c.ratio else '−'} {c.rival}"
 
 
-def _asks(c: Criterion) -> str:
-    text = suite.band((c.at_least, c.at_most))
-    return text if c.success is None else f"share of seeds at {c.success:g} or above: {text}"
-
-
-def _flat(recipe: Recipe) -> dict[str, str]:
-    """Return a recipe as dotted keys: `model.args.hidden` → `128`."""
-
-    def walk(value: Any, where: str) -> Iterator[tuple[str, str]]:
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
-            name = f"{where}.{key}" if where else str(key)
-            if isinstance(item, dict) or (isinstance(item, list) and any(isinstance(i, dict) for i in item)):
-                yield from walk(item, name)
-            else:
-                yield name, json.dumps(item) if not isinstance(item, str) else item
-
-    return {key.replace(".args.", "."): value for key, value in walk(recipe.to_plain(), "")}
-
-
-def _differences(base: Mapping[str, str], other: Mapping[str, str]) -> str:
-    keys = [key for key in dict.fromkeys([*base, *other]) if base.get(key) != other.get(key)]
-    lines = [f"{key}: {base.get(key, '–')} → {other.get(key, '–')}" for key in keys]
+def _differences(base: Recipe, other: Recipe) -> str:
+    lines = [f"{key}: {old} → {new}" for key, old, new in words.differences(base, other)]
     return "\n".join(lines) or "nothing"
 
 
@@ -216,7 +203,6 @@ PLAN = ("cell", "trials", "in store", "steps", "FLOPs a trial", "time a trial", 
 
 def _plan(options: argparse.Namespace) -> int:
     from repro import plan, source
-    from repro.progress import clock
 
     claims = suite.find(_claims(), options.claims)
     profile = suite.pick_profile(options.profile)
@@ -248,14 +234,15 @@ def _plan(options: argparse.Namespace) -> int:
                     [
                         *(cell, len(trials), len(trials) - waiting, sum(s.steps for s in recipe.stages)),
                         "unknown" if estimate.flops is None else f"{estimate.flops:.3g}",
-                        "unknown" if seconds is None else f"{clock(seconds)} ({basis})",
-                        "–" if estimate.memory is None else f"{estimate.memory / 2**20:.1f} MiB",
+                        "unknown" if seconds is None else f"{words.duration(seconds)} ({basis})",
+                        "–" if estimate.memory is None else words.size(estimate.memory),
                         estimate.how,
                     ]
                 )
             print(f"{claim.id}, profile {profile} on {device}\n{_table(rows, PLAN)}\n")
     more = f" and {unknown} trials of unknown length" if unknown else ""
-    print(f"still to run: {clock(total)} of one worker{more}. FLOPs are taken at {rate:.3g} FLOP/s (--rate).")
+    print(f"still to run: {words.duration(total)} of one worker{more}.")
+    print(f"FLOPs are taken at {words.num(rate)} FLOP/s (--rate).")
     print("FLOPs and memory: training steps only, without the measures after them.")
     return 0
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
+from repro.claim import ALPHA
 from repro.rules import (
-    ALPHA,
     Array,
     Codes,
     Tested,

@@ -81,7 +81,7 @@ def picture(plot: Plot, records: Mapping[str, Sequence[Record]]) -> Picture:
         found = [(r.seed, r.metrics.get(line.metrics[0])) for r in records.get(line.cell, ())]
         matrices = tuple((seed, _matrix(m)) for seed, m in sorted(found, key=lambda f: f[0]) if _is_matrix(m))
         return Picture(plot, matrices=matrices)
-    return Picture(plot, series=tuple(_series(plot, line, records.get(line.cell, ())) for line in plot.lines))
+    return Picture(plot, series=tuple(_series(plot, line, records) for line in plot.lines))
 
 
 def learning_plot(protocol: Protocol, records: Mapping[str, Sequence[Record]]) -> Plot | None:
@@ -131,32 +131,40 @@ def svg(shown: Picture) -> str:
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 
-def _series(plot: Plot, line: Line, records: Sequence[Record]) -> Series:
-    curve = _learning_curve if plot.learning else _metric_curve
-    seeds, whole = [], []
-    for record in sorted(records, key=lambda r: r.seed):
-        points = [(x, y) for x, y in curve(plot, line, record) if math.isfinite(y)]
-        if points:
-            seeds.append((record.seed, *_columns(points)))
-            if record.status == "done":  # a failed trial's curve is shown, but is no part of the mean
-                whole.append(dict(points))
+def _series(plot: Plot, line: Line, records: Mapping[str, Sequence[Record]]) -> Series:
+    curve = _cell_point if line.cells else _learning_curve if plot.learning else _metric_curve
+    drawn: dict[int, list[tuple[float, float]]] = {}  # seed → points
+    whole: dict[int, dict[float, float]] = {}
+    for cell in line.drawn:
+        for record in records.get(cell, ()):
+            points = [(x, y) for x, y in curve(plot, line, cell, record) if math.isfinite(y)]
+            if points:
+                drawn.setdefault(record.seed, []).extend(points)
+                if record.status == "done":  # a failed trial's curve is shown, but is no part of the mean
+                    whole.setdefault(record.seed, {}).update(points)
+    seeds = [(seed, *_columns(points)) for seed, points in sorted(drawn.items())]
+    mean = _mean([points for _, points in sorted(whole.items())], carry=plot.learning)
     stated = line.paper or ()
     paper = [(x, p) for x, p in zip(_x(plot, len(stated)), stated, strict=False) if p is not None]
-    return Series(line.label, tuple(seeds), _columns(_mean(whole, carry=plot.learning)), _columns(paper))
+    return Series(line.label, tuple(seeds), _columns(mean), _columns(paper))
 
 
 def _x(plot: Plot, count: int) -> tuple[float, ...]:
     return plot.x or tuple(float(i) for i in range(count))
 
 
-def _metric_curve(plot: Plot, line: Line, record: Record) -> list[tuple[float, float]]:
+def _cell_point(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
+    return [(plot.x[line.cells.index(cell)], number(record.metrics.get(line.metrics[0])))]
+
+
+def _metric_curve(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
     values = [record.metrics.get(name) for name in line.metrics]
     if len(values) == 1 and isinstance(values[0], list | tuple):
         values = list(values[0])
     return list(zip(_x(plot, len(values)), (number(v) for v in values), strict=False))
 
 
-def _learning_curve(plot: Plot, line: Line, record: Record) -> list[tuple[float, float]]:
+def _learning_curve(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
     name = line.metrics[0]
     entries = record.validation if any(name in e for e in record.validation) else record.training
     return [(float(entry["step"]), number(entry.get(name))) for entry in entries]

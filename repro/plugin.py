@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from repro import progress, source, suite
+from repro import progress, source, suite, words
 from repro.claim import KINDS, Claim, Criterion, load
 from repro.errors import UserError
 from repro.recipe import RecipeError
@@ -272,7 +272,8 @@ class Item(pytest.Item):
                 f"not run: the budget of {self.config.option.budget} is spent and {len(missing)} of "
                 f"{len(wanted)} trials are missing; the same command goes on from here."
             )
-        whole, records, _ = suite.decide(claim, run.profile, run.store, run.seeds, run.device)
+        judged = suite.decide(claim, run.profile, run.store, run.seeds, run.device)
+        whole, records = judged.decision, judged.records
         decision = next(d for d in whole.decisions if d.name == self.criterion.name)
         if run.profile == "smoke":
             if reason := suite.absent(r for cell in records.values() for r in cell):
@@ -286,6 +287,8 @@ class Item(pytest.Item):
         if what == "inconclusive" and suite.crashed(self.criterion, protocol, records):
             what = "fail"
         if what == "xfail":
+            if lacking := suite.unproven(claim, run.store, Path(run.settings["reports"])):
+                raise NotReproducedError(f"{decision.verdict}: {lacking}")
             pytest.xfail(f"known deviation: {why}")
         if what in ("fail", "xfail") or (what == "inconclusive" and self.config.option.strict_verdicts):
             raise NotReproducedError(f"{decision.verdict}: {why}")
@@ -293,8 +296,8 @@ class Item(pytest.Item):
             _skip(f"{what}: {why}")
 
     def _say(self, verdict: str, decision: Any) -> None:
-        figures = suite.figures(decision.measured, decision.interval)
-        self.user_properties.append(("says", f"{verdict}: {figures}, band: {suite.band(decision.band)}"))
+        figures = words.measured(decision.measured, decision.interval)
+        self.user_properties.append(("says", f"{verdict}: {figures}, band: {words.band(self.criterion)}"))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return one sentence for what a user can read or mend; a traceback only for our own bugs."""
@@ -433,7 +436,7 @@ class Show:
     def _decided(self, name: str) -> None:
         run = self.run
         try:
-            whole = suite.decide(run.claims[name], run.profile, run.store, run.seeds, run.device)[0]
+            whole = suite.decide(run.claims[name], run.profile, run.store, run.seeds, run.device).decision
             self.reporter.write_line(f"{name} | {whole.verdict} at profile {run.profile}: {whole.reason}")
         except MISTAKES as error:
             self.problems.append(str(error))
@@ -467,28 +470,22 @@ class Show:
             return
         from tabulate import tabulate
 
+        from repro.report import LABELS
+
         run = self.run
         rows: list[list[Any]] = []
         for name in self.selected:
+            protocol = run.claims[name].protocol(run.profile)
+            bands = {c.name: words.band(c) for c in protocol.criteria} if protocol else {}
             try:
-                whole = suite.decide(run.claims[name], run.profile, run.store, run.seeds, run.device)[0]
+                whole = suite.decide(run.claims[name], run.profile, run.store, run.seeds, run.device).decision
             except MISTAKES:  # among the problems
                 continue
             rows.append([name, whole.verdict, "", "", ""])
             for d in whole.decisions:
-                rows.append(
-                    [
-                        f"· {d.name}",
-                        d.verdict,
-                        suite.figures(d.measured, d.interval),
-                        suite.band(d.band),
-                        d.paper,
-                    ]
-                )
-        scale = {"cpu": "reduced scale; paper scale not run", "smoke": "mechanics only: never a verdict"}
-        terminalreporter.section(
-            " | ".join(["verdicts", run.profile, *filter(None, [scale.get(run.profile)])])
-        )
+                measured = words.measured(d.measured, d.interval)
+                rows.append([f"· {d.name}", d.verdict, measured, bands[d.name], d.paper])
+        terminalreporter.section(" | ".join(["verdicts", run.profile, LABELS[run.profile]]))
         terminalreporter.write_line(
             tabulate(rows, ["claim, criteria", "verdict", "measured", "band", "paper"], missingval="–")
         )

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from repro.errors import UserError
+from repro.words import duration
 
 if TYPE_CHECKING:
     from repro.record import Record
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY_S = 30.0  # between plain lines about one trial
 LOOK_EVERY_S = 1.0  # between looks at the heartbeats
-
-
-def clock(seconds: float) -> str:
-    """Return a duration for people: `45 s`, `3 min 20 s`, `1 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 class Costs:
@@ -80,8 +71,8 @@ def left(
 def in_words(seconds: float, unknown: int) -> str:
     """Return an estimate for people; unknown parts make it a lower bound."""
     if not unknown:
-        return f"time left: about {clock(seconds)}"
-    return f"time left: {f'at least {clock(seconds)}' if seconds else 'unknown until the first steps'}"
+        return f"time left: about {duration(seconds)}"
+    return f"time left: {f'at least {duration(seconds)}' if seconds else 'unknown until the first steps'}"
 
 
 def describe(beat: Heartbeat) -> str:
@@ -91,7 +82,7 @@ def describe(beat: Heartbeat) -> str:
     if beat.metric is not None:
         parts.append(f"{beat.metric_name} {beat.metric:.4g}")
     if beat.seconds_left is not None:
-        parts.append(f"{clock(beat.seconds_left)} left")
+        parts.append(f"{duration(beat.seconds_left)} left")
     return " | ".join(parts)
 
 
@@ -101,7 +92,7 @@ def finished(record: Record, trial: Trial) -> str:
     if record.status != "done":
         return f"{name} | {record.status}: {record.error}"
     wall = record.cost.get("wall_s")
-    return f"{name} | done" + (f" in {clock(wall)}" if isinstance(wall, int | float) else "")
+    return f"{name} | done" + (f" in {duration(wall)}" if isinstance(wall, int | float) else "")
 
 
 class Screen:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from repro import files, plot
+from repro import files, plot, words
 from repro.claim import EXACT, PROFILES, VERDICTS, Claim, Criterion, Plot, Protocol
 from repro.errors import UserError
 from repro.record import Record
+from repro.words import NOTHING, num
 
 if TYPE_CHECKING:
     from repro.verdict import ClaimDecision, ControlDecision, Decision
@@ -33,7 +34,6 @@ LABELS = {
     "paper": "paper scale",
 }
 EXACT_LABEL = "one recipe for every profile"
-NOTHING = "–"
 SEED_COLUMNS = 6  # seeds in one row of a table; more go into a further table
 
 
@@ -46,7 +46,9 @@ class _View:
     protocol: Protocol | None
     decision: ClaimDecision | None
     records: Mapping[str, Sequence[Record]]  # cell → one record a seed
-    stale: tuple[str, ...]
+    changed: tuple[str, ...]  # source files, since the stale records were made
+    stale: Mapping[str, Sequence[Record]]  # cell → records that count in no verdict
+    folder: Path
     committed: bool  # shown from the records of the reports folder, not from the store
 
     @property
@@ -79,11 +81,11 @@ class _View:
         """What to bear in mind about the verdict, in brackets."""
         said = {
             "known deviation": self.claim.known_deviation is not None and self.verdict == "not reproduced",
-            "stale": bool(self.stale),
+            "stale": bool(self.changed),
             "from committed records": self.committed,
         }
-        words = ", ".join(word for word, holds in said.items() if holds)
-        return f" ({words})" if words else ""
+        found = ", ".join(word for word, holds in said.items() if holds)
+        return f" ({found})" if found else ""
 
     def criterion(self, name: str) -> Criterion:
         assert self.protocol is not None
@@ -103,7 +105,7 @@ def write(
     claims: Sequence[Claim],
     decisions: Mapping[str, ClaimDecision],
     records: Mapping[str, Mapping[str, Sequence[Record]]],
-    stale: Mapping[str, tuple[str, ...]],
+    stale: Mapping[str, tuple[tuple[str, ...], Mapping[str, Sequence[Record]]]],
     environment: Mapping[str, Any],
     evidence: frozenset[str] = frozenset(),
 ) -> None:
@@ -117,7 +119,8 @@ def write(
         claims: every claim there is, in the order of the report. One that is not here leaves the report.
         decisions: claim id → decision; a claim without one is listed as *not run*.
         records: claim id → cell → records, one a seed.
-        stale: claim id → source files that changed since its records were made.
+        stale: claim id → source files that changed since its stale records were made, and those records by
+            cell; they are shown and marked.
         environment: of the machine that writes the report.
         evidence: ids of claims that are shown from the records committed in the reports folder.
 
@@ -136,7 +139,9 @@ def write(
             protocol=protocol,
             decision=decision,
             records=records.get(claim.id, {}),
-            stale=tuple(stale.get(claim.id, ())),
+            changed=stale[claim.id][0] if claim.id in stale else (),
+            stale=stale[claim.id][1] if claim.id in stale else {},
+            folder=reports / profile,
             committed=claim.id in evidence,
         )
         views.append(view)
@@ -199,7 +204,7 @@ def _put_record(file: Path, record: Record) -> None:
 
 
 def _json(data: object) -> str:
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+    return json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _read_results(file: Path) -> dict[str, Any]:
@@ -276,7 +281,7 @@ def _results(profile: str, views: Sequence[_View], environment: Mapping[str, Any
             "id": view.id,
             "kinds": list(view.claim.kinds),
             "verdict": view.verdict,
-            "stale": bool(view.stale),
+            "stale": bool(view.changed),
             "cost_s": _cost(view.used.values()),
             "criteria": [criterion(view, one) for one in d.decisions] if d else [],
             "controls": [{"name": c.name, "verdict": c.verdict, **judged(c)} for c in d.controls]
@@ -304,7 +309,7 @@ def _index(reports: Path) -> str:
         claims = _read_results(reports / profile / "results.json")["claims"]
         count = [sum(c["verdict"] == word for c in claims) for word in VERDICTS]
         cost = _computing(reports / profile / "records")
-        rows.append([f"[{profile}]({profile}/README.md)", LABELS[profile], *count, _duration(cost)])
+        rows.append([f"[{profile}]({profile}/README.md)", LABELS[profile], *count, words.duration(cost)])
         for c in claims:
             anchor = f"{profile}/README.md#{_anchor(c['id'])}"
             mark = " (stale)" if c["stale"] else ""
@@ -343,51 +348,6 @@ def _anchor(heading: str) -> str:
     return heading.replace(".", "").lower()
 
 
-def num(value: float | str | None) -> str:
-    """Return a number with at most four digits that say something: 0.9762, 12.5, 1,234, 4.59e-6."""
-    if value is None or isinstance(value, str):
-        return value or NOTHING
-    if not math.isfinite(value):
-        return "not finite" if math.isnan(value) else ("∞" if value > 0 else "−∞")
-    if value == 0:
-        return "0"
-    if 1e-3 <= abs(value) < 1e7:
-        text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    else:
-        mantissa, _, exponent = f"{value:.3e}".partition("e")
-        text = f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-    return text.replace("-", "−") if text.startswith("-") else text
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 600:
-        return f"{int(seconds) // 60} min {int(seconds) % 60} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _bytes(count: float) -> str:
-    return f"{count / 2**20:,.0f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"
-
-
-def _measured(d: Decision | ControlDecision) -> str:
-    if d.measured is None:
-        return NOTHING
-    interval = "" if d.interval is None else f" [{num(d.interval[0])}, {num(d.interval[1])}]"
-    return num(d.measured) + interval
-
-
-def _band(criterion: Criterion) -> str:
-    low, high = criterion.at_least, criterion.at_most
-    if low is not None and high is not None:
-        text = f"= {num(low)}" if low == high else f"{num(low)} to {num(high)}"
-    else:
-        text = f"≥ {num(low)}" if low is not None else f"≤ {num(high)}"
-    return text if criterion.success is None else f"{text} of seeds reach {num(criterion.success)}"
-
-
 def _metric(record: Record | None, metric: str) -> str:
     """Return one table cell: a number, the mean of samples, the shape of a matrix, or why there is none."""
     if record is None:
@@ -412,7 +372,7 @@ def _readme(
     counts = [(sum(v.verdict == word for v in views), word) for word in VERDICTS]
     rows = []
     for v in views:
-        cost = _duration(_cost(v.used.values())) if v.used else NOTHING
+        cost = words.duration(_cost(v.used.values())) if v.used else NOTHING
         scale = " at reduced scale" if v.label == LABELS["cpu"] and v.verdict != "not run" else ""
         kinds, verdict = ", ".join(v.claim.kinds), f"**{v.verdict}**{scale}{v.marks}"
         rows.append([f"[{v.id}](#{_anchor(v.id)})", kinds, verdict, _phrase(v), cost])
@@ -424,7 +384,7 @@ def _readme(
     }[profile]
     marks = {
         "*Stale*: the code has changed since these records were made; the claim's section says where.": any(
-            v.stale for v in views
+            v.changed for v in views
         ),
         "*From committed records*: not run here, but shown from the records in this folder.": any(
             v.committed for v in views
@@ -434,14 +394,14 @@ def _readme(
         f"# Claims at the profile `{profile}`",
         meaning,
         f"{', '.join(f'{n} {word}' for n, word in counts if n)}. The records behind this report took "
-        f"{_duration(total)} of computing (records that claims share counted once).",
+        f"{words.duration(total)} of computing (records that claims share counted once).",
         _table(["claim", "kinds", "verdict", "measured vs. paper", "cost"], rows),
         *(text for text, holds in marks.items() if holds),
         *(_section(view, figures[view.id]) for view in views),
         "## This report",
         f"`pytest claims --profile {profile}` runs every claim. `repro report --profile {profile}` writes "
         "this report from what the store holds and trains nothing. It was last written on:",
-        _bullets(f"{k}: {v}" for k, v in _flat(environment).items() if v not in (None, "")),
+        _bullets(f"{k}: {v}" for k, v in words.flat(environment).items() if v not in (None, "")),
     )
     return readme + "\n"
 
@@ -463,11 +423,13 @@ def _section(view: _View, figures: Sequence[tuple[str, Plot]]) -> str:
         f"**{claim.title}** · {claim.paper}, {claim.source}",
         f"> {claim.statement}",
         f"**Verdict: {view.verdict}**{view.marks} · {view.label}. {_sentence(view.reason)}",
-        f"Stale: {', '.join(f'`{f}`' for f in view.stale)} changed since these records were made."
-        if view.stale
+        f"Stale: {', '.join(f'`{f}`' for f in view.changed)} changed since these records were made."
+        if view.changed
         else "",
+        _other_seeds(view),
         _deviation(view),
-        f"Run it again: `pytest claims -m {claim.markers[0]} --profile {view.profile}`",
+        f"Run it{' again' if view.used else ''}: "
+        f"`pytest claims -m {claim.markers[0]} --profile {view.profile}`",
     )
     silent = _titled("Where the paper is silent, we chose", _bullets(claim.choices))
     notes = _titled("Notes", _bullets(claim.notes))
@@ -499,8 +461,7 @@ def _legend(plots: Sequence[Plot]) -> str:
         "dashed, hollow: the paper": any(line.paper for p in lines for line in p.lines),
         "a seed that stopped early counts in the mean with its last value": any(p.learning for p in lines),
     }
-    words = "; ".join(text for text, holds in said.items() if holds)
-    return _sentence(words)
+    return _sentence("; ".join(text for text, holds in said.items() if holds))
 
 
 def _titled(title: str, body: str) -> str:
@@ -515,17 +476,47 @@ def _deviation(view: _View) -> str:
     known = view.claim.known_deviation
     if known is None:
         return ""
-    keys = ", ".join(f"[{key}](records/{key}.json)" for key in known.records)
+    keys = ", ".join(
+        f"[{key}](records/{key}.json)"
+        if (view.folder / "records" / f"{key}.json").is_file()
+        else f"`{key}` (not among these records)"
+        for key in known.records
+    )
     return f"Known deviation: {_sentence(known.reason)} Shown by {keys}, explained by `{known.one_factor}`."
+
+
+def _other_seeds(view: _View) -> str:
+    """Return how many seeds judged the claim, where the protocol declares another number."""
+    if view.protocol is None or view.verdict == "not run":
+        return ""
+    cells = [c.cell for c in view.protocol.criteria if c.kind not in EXACT]
+    seeds, declared = max((len(view.records.get(cell, ())) for cell in cells), default=0), view.protocol.seeds
+    if seeds in (0, declared):
+        return ""
+    said = f"Judged with {seeds} seed{'s' if seeds > 1 else ''}, the protocol declares {declared}."
+    if seeds < declared:
+        return said
+    return f"{said} Seeds added after a look at fewer are a second look, which no test here corrects for."
 
 
 def _criteria(view: _View, decision: ClaimDecision) -> str:
     rows, details = [], []
     for d in decision.decisions:
         c = view.criterion(d.name)
-        rows.append([d.name, d.kind, num(d.paper), _measured(d), _band(c), num(d.margin), d.verdict])
+        rows.append(
+            [
+                d.name,
+                d.kind,
+                num(d.paper),
+                words.measured(d.measured, d.interval),
+                words.band(c),
+                num(d.margin),
+                d.verdict,
+            ]
+        )
         premise = "; a premise: without it the claim is about nothing" if d.premise else ""
-        details.append(f"{d.name} ({_looks_at(c)}{premise}): {_sentence(c.statement)} {_sentence(d.reason)}")
+        reason = f" {_sentence(d.reason)}" if view.used else ""  # nothing has run: said once, above
+        details.append(f"{d.name} ({_looks_at(c)}{premise}): {_sentence(c.statement)}{reason}")
     headers = ["criterion", "kind", "paper", "measured [90 % interval]", "band", "margin", "verdict"]
     return _join(_table(headers, rows), _bullets(details))
 
@@ -540,7 +531,9 @@ def _controls(view: _View, protocol: Protocol, decision: ClaimDecision) -> str:
     swaps = {c.name: c.swap for c in protocol.controls}
     for c in decision.controls:
         swap = ", ".join(f"{new} for {old}" for old, new in swaps[c.name].items())
-        rows.append([c.name, swap, c.criterion, _measured(c), c.verdict, _as_it_must_be(c)])
+        rows.append(
+            [c.name, swap, c.criterion, words.measured(c.measured, c.interval), c.verdict, _as_it_must_be(c)]
+        )
         if c.verdict != "not reproduced" and view.used:
             details.append(f"{c.name}: {_sentence(c.reason)}")
     headers = ["control", "puts", "into", "measured [90 % interval]", "verdict", "as it must be"]
@@ -553,25 +546,33 @@ def _as_it_must_be(control: ControlDecision) -> str:
 
 
 def _seeds(view: _View, protocol: Protocol) -> str:
-    """Return one row a metric and cell that a criterion, control or shown number looks at."""
+    """Return one row a metric and cell that a criterion, control or shown number looks at; stale marked."""
     criteria = {c.name: c for c in protocol.criteria}
     looks = [(c.metric, cell) for c in protocol.criteria for cell in (c.cell, c.rival)]
     looks += [(criteria[c.criterion].metric, cell) for c in protocol.controls for cell in c.swap.values()]
     looks += [(s.metric, s.cell) for s in protocol.shown]
     metrics = dict.fromkeys(metric for metric, _ in looks)
     found = {(cell, r.seed): r for cell, records in view.records.items() for r in records}
-    seeds = sorted({seed for _, seed in found})
+    stale = {(cell, r.seed): r for cell, records in view.stale.items() for r in records}
+    seeds = sorted({seed for _, seed in {**found, **stale}})
+
+    def value(cell: str, seed: int, metric: str) -> str:
+        if (cell, seed) not in found and (cell, seed) in stale:
+            return f"{_metric(stale[cell, seed], metric)} (stale)"
+        return _metric(found.get((cell, seed)), metric)
+
     tables = []
     for start in range(0, len(seeds), SEED_COLUMNS):
         some = seeds[start : start + SEED_COLUMNS]
         rows = [
-            [metric, cell, *(_metric(found.get((cell, seed)), metric) for seed in some)]
+            [metric, cell, *(value(cell, seed, metric) for seed in some)]
             for metric in metrics
             for cell in protocol.cells
             if (metric, cell) in looks
         ]
         tables.append(_table(["metric", "cell", *(f"seed {seed}" for seed in some)], rows))
-    return _join(*tables)
+    marked = "Stale values come from the code before the change; no verdict, mean or figure counts them."
+    return _join(*tables, marked if stale else "")
 
 
 def _shown(view: _View, protocol: Protocol) -> str:
@@ -595,7 +596,7 @@ def _span(values: Sequence[float], say: Any) -> str:
 
 
 def _costs(view: _View) -> str:
-    columns = [("wall_s", _duration), ("steps", num), ("parameters", num), ("peak_bytes", _bytes)]
+    columns = [("wall_s", words.duration), ("steps", num), ("parameters", num), ("peak_bytes", words.size)]
     rows = []
     for cell, found in view.records.items():
         if found:
@@ -606,35 +607,20 @@ def _costs(view: _View) -> str:
     return _table(["cell", "seeds", "wall time", "steps", "parameters", "process peak"], rows)
 
 
-def _flat(data: object, name: str = "") -> dict[str, Any]:
-    """Return nested mappings and lists of mappings as `path → value`; `args` levels are left out."""
-    if isinstance(data, list | tuple) and any(isinstance(item, Mapping) for item in data):
-        data = {str(i): item for i, item in enumerate(data)}
-    if not isinstance(data, Mapping):
-        return {name: data}
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        flat.update(_flat(value, name if key == "args" else f"{name}.{key}" if name else key))
-    return flat
-
-
 def _differences(protocol: Protocol) -> str:
     """Return the one-factor view: what each cell's recipe changes in the first one's."""
     (first, recipe), *others = protocol.cells.items()
-    base = _flat(recipe.to_plain())
     items = []
     for name, other in others:
-        flat = _flat(other.to_plain())
-        changed = [k for k in dict.fromkeys((*base, *flat)) if base.get(k) != flat.get(k)]
-        words = "; ".join(f"{k} {_value(base.get(k))} → {_value(flat.get(k))}" for k in changed)
-        items.append(f"`{name}`: {words or 'the same recipe'}")
+        changes = "; ".join(f"{k} `{old}` → `{new}`" for k, old, new in words.differences(recipe, other))
+        items.append(f"`{name}`: {changes or 'the same recipe'}")
     return _titled(f"What the cells change in the recipe of `{first}`", _bullets(items))
 
 
 def _background(view: _View, protocol: Protocol) -> str:
     """Return, folded, the first cell's recipe, the environments and the records."""
     first, recipe = next(iter(protocol.cells.items()))
-    settings = [f"{k} = {json.dumps(v)}" for k, v in _flat(recipe.to_plain()).items() if v not in (None, [])]
+    settings = [f"{k} = {v}" for k, v in words.settings(recipe).items()]
     records = [
         f"`{cell}`: {', '.join(f'[{r.seed}](records/{r.key}.json)' for r in found)}"
         for cell, found in view.records.items()
@@ -650,14 +636,10 @@ def _background(view: _View, protocol: Protocol) -> str:
     )
 
 
-def _value(value: object) -> str:
-    return "(none)" if value is None else f"`{json.dumps(value)}`".replace('"', "")
-
-
 def _environments(view: _View) -> str:
     lines: dict[str, int] = {}
     for record in view.used.values():
-        flat = {"device": record.device, **_flat(record.environment)}
+        flat = {"device": record.device, **words.flat(record.environment)}
         line = ", ".join(f"{name} {value}" for name, value in flat.items() if value not in (None, ""))
         lines[line] = lines.get(line, 0) + 1
     return _bullets(f"{n} record{'s' if n > 1 else ''}: {line}" for line, n in lines.items())

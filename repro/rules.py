@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-ALPHA = 0.05
+from repro.claim import ALPHA
+
 Array = NDArray[np.float64]
 Codes = NDArray[np.int_]  # 1 reproduced, −1 not reproduced, 0 neither
 

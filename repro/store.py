@@ -16,7 +16,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -218,9 +218,7 @@ class Store:
             yield False
             return
         except OSError as error:
-            raise UserError(
-                f"cannot lock {lock.lock_file}: {error.strerror}; name a store that can be written."
-            ) from None
+            raise _unlockable(lock.lock_file, error) from None
         try:
             yield True
         finally:
@@ -233,11 +231,15 @@ class Store:
         Whoever runs alone closes the gate until it is done: nobody enters while it waits for those inside.
         """
         locks = self.root / "locks"
-        with (locks / "gate").open("a") as gate, (locks / "machine").open("a") as machine:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            fcntl.flock(machine, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-            if not alone:
-                fcntl.flock(gate, fcntl.LOCK_UN)
+        with ExitStack() as opened:
+            try:
+                gate, machine = (opened.enter_context((locks / n).open("a")) for n in ("gate", "machine"))
+                fcntl.flock(gate, fcntl.LOCK_EX)
+                fcntl.flock(machine, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+                if not alone:
+                    fcntl.flock(gate, fcntl.LOCK_UN)
+            except OSError as error:
+                raise _unlockable(error.filename or str(locks), error) from None
             yield
 
     # --- after a refactor
@@ -293,6 +295,12 @@ def changed(record: Record, trial: Trial) -> tuple[str, ...]:
     """Return the source files whose code differs between a record and the trial as it is now."""
     now = trial.sources
     return tuple(sorted(f for f in {*now, *record.sources} if now.get(f) != record.sources.get(f)))
+
+
+def _unlockable(file: str, error: OSError) -> UserError:
+    return UserError(
+        f"cannot lock {file}: {error.strerror}; free some space or name a store that can be written."
+    )
 
 
 def _reached_only_by_measures(trial: Trial) -> set[str]:

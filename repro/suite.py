@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from repro.claim import EXACT, FIRST_SEED, KINDS, PROFILES, Claim, Criterion, Protocol
 from repro.claim import discover as _discover
@@ -331,16 +331,28 @@ class Committed:
         return None if record is None or record.key == trial.key else (record, changed(record, trial))
 
 
+class Judged(NamedTuple):
+    """What the store says of a claim.
+
+    Attributes:
+        decision: the verdict.
+        records: cell → its records, by seed.
+        changed: source files that changed since the stale records were made (empty: none is stale).
+        stale: cell → the newest records of the seeds that have none of today's code: shown, never judged.
+    """
+
+    decision: ClaimDecision
+    records: dict[str, tuple[Record, ...]]
+    changed: tuple[str, ...]
+    stale: dict[str, tuple[Record, ...]]
+
+
 def decide(
     claim: Claim, profile: str, store: Store | Committed, seeds: int | None = None, device: str = "cpu"
-) -> tuple[ClaimDecision, dict[str, tuple[Record, ...]], tuple[str, ...]]:
+) -> Judged:
     """Judge a claim from what the store holds; nothing is trained.
 
     A cell counts once all its seeds are there: a verdict never depends on where a run happened to stop.
-
-    Returns:
-        The decision; the records of each cell; and the source files that changed since the records that no
-        longer count were made (empty: none is stale).
 
     Raises:
         UserError: a record that cannot be read.
@@ -351,25 +363,25 @@ def decide(
     if protocol is None:
         known = ", ".join(claim.profiles)
         reason = f"The claim has no {profile} profile; it has: {known}."
-        return (
-            verdict.ClaimDecision(id=claim.id, verdict="not run", reason=reason, decisions=(), controls=()),
-            {},
-            (),
-        )
+        none = verdict.ClaimDecision(id=claim.id, verdict="not run", reason=reason, decisions=(), controls=())
+        return Judged(none, {}, (), {})
     wanted = trials(claim, profile, seeds, device)
     found: dict[str, tuple[Record, ...]] = {}
+    stale: dict[str, tuple[Record, ...]] = {}
     changed: set[str] = set()
     for cell, some in wanted.items():
-        records = []
+        records, old = [], []
         for trial in some:
             record = store.get(trial)
             if record is not None:
                 records.append(record)
-            elif (stale := store.stale(trial)) is not None:
-                changed.update(stale[1])
-        found[cell] = tuple(records)
+            elif (past := store.stale(trial)) is not None:
+                old.append(past[0])
+                changed.update(past[1])
+        found[cell], stale[cell] = tuple(records), tuple(old)
     whole = {cell: records for cell, records in found.items() if len(records) == len(wanted[cell])}
-    return verdict.decide_claim(claim.id, protocol, whole, profile), found, tuple(sorted(changed))
+    decision = verdict.decide_claim(claim.id, protocol, whole, profile)
+    return Judged(decision, found, tuple(sorted(changed)), stale)
 
 
 def write_report(
@@ -395,26 +407,28 @@ def write_report(
     """
     from repro import report, trial
 
-    decisions, records, stale = {}, {}, {}
+    found: dict[str, Judged] = {}
     evidence, problems = set(), []
     committed = Committed(reports / profile / "records")
     for claim in claims.values():
         try:
-            found = decide(claim, profile, store, seeds.get(claim.id), device)
-            if not any(found[1].values()) and not found[2]:
-                shown = decide(claim, profile, committed, None, device)
-                if any(shown[1].values()):
-                    found = shown
+            judged = decide(claim, profile, store, seeds.get(claim.id), device)
+            if not any(judged.records.values()) and not judged.changed:
+                judged = decide(claim, profile, committed, None, device)
+                if any(judged.records.values()):
                     evidence.add(claim.id)
-                elif shown[2]:
-                    found = shown
+            found[claim.id] = judged
         except UserError as error:
             problems.append(str(error))
-            continue
-        decisions[claim.id], records[claim.id], stale[claim.id] = found
-    some = list(claims.values())
     report.write(
-        reports, profile, some, decisions, records, stale, trial.environment(device), frozenset(evidence)
+        reports,
+        profile,
+        list(claims.values()),
+        decisions={name: judged.decision for name, judged in found.items()},
+        records={name: judged.records for name, judged in found.items()},
+        stale={name: (judged.changed, judged.stale) for name, judged in found.items() if judged.changed},
+        environment=trial.environment(device),
+        evidence=frozenset(evidence),
     )
     return list(dict.fromkeys(problems))
 
@@ -454,6 +468,18 @@ def absent(records: Iterable[Record]) -> str:
     return next((record.error for record in records if record.status == "absent"), "")
 
 
+def unproven(claim: Claim, store: Store, reports: Path) -> str:
+    """Return which record of the claim's known deviation is neither in store nor reports, or nothing."""
+    folders = [store.root / "records", *(reports / profile / "records" for profile in PROFILES)]
+    for key in claim.known_deviation.records if claim.known_deviation else ():
+        if not any((folder / f"{key}.json").is_file() for folder in folders):
+            return (
+                f"The known deviation of {claim.id} rests on the record {key}, which is neither in the store "
+                f"nor under {reports}; put it there or correct the key."
+            )
+    return ""
+
+
 def outcome(claim: Claim, decision: Decision, whole: ClaimDecision) -> tuple[str, str]:
     """Return what pytest makes of a criterion: pass, fail, xfail, inconclusive or not run, and why."""
     if decision.control_failed:
@@ -470,17 +496,3 @@ def outcome(claim: Claim, decision: Decision, whole: ClaimDecision) -> tuple[str
     if decision.verdict == "reproduced":
         return "pass", decision.reason
     return decision.verdict, decision.reason
-
-
-def band(decision_band: tuple[float | None, float | None]) -> str:
-    """Return a band in words: `at least 0.9`, `0.4 to 0.6`."""
-    low, high = decision_band
-    if low is None:
-        return f"at most {high:g}"
-    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
-
-
-def figures(measured: float | None, interval: tuple[float, float] | None) -> str:
-    """Return a measured value with its interval: `0.93 [0.91, 0.95]`."""
-    text = "–" if measured is None else f"{measured:.4g}"
-    return text if interval is None else f"{text} [{interval[0]:.4g}, {interval[1]:.4g}]"

@@ -16,13 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from repro import rules
-from repro.claim import EXACT, FIRST_SEED, Control, Criterion, Protocol
+from repro import rules, words
+from repro.claim import ALPHA, EXACT, FIRST_SEED, LEAST, Control, Criterion, Protocol
 from repro.record import Record
-from repro.rules import ALPHA
+from repro.words import num
 
 Records = Mapping[str, Sequence[Record]]  # cell → its records, one a seed
-LEAST = 3  # seeds (train) or samples (measure) that it takes to decide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +252,11 @@ def _exact(criterion: Criterion, decision: Decision, values: list[float]) -> Dec
     worst = _one(criterion, values)
     inside = _margin(criterion, worst) >= 0
     count = f"{len(values)} values, the worst" if len(values) > 1 else "The value"
+    where = f"{'inside' if inside else 'outside'} the band ({words.band(criterion)})"
     return replace(
         decision,
         verdict="reproduced" if inside else "not reproduced",
-        reason=f"{count} {worst:.6g}: {'inside' if inside else 'outside'} the band ({_band(criterion)})",
+        reason=f"{count} {num(worst, digits=6)}: {where}",
         measured=worst,
         margin=_margin(criterion, worst),
         p_holds=0.0 if inside else 1.0,
@@ -275,23 +275,23 @@ def _tested(criterion: Criterion, decision: Decision, values: list[float]) -> De
     if criterion.success is not None:
         k = sum(value >= criterion.success for value in values)
         test = rules.binomial_test(k, n, low, high)
-        what = f"{k} of {n} {noun} with '{criterion.metric}' at least {criterion.success:g}"
+        what = f"{k} of {n} {noun} with '{criterion.metric}' at least {num(criterion.success)}"
     elif criterion.ratio:
         test = rules.ratio_test(values, low, high, criterion.sd_floor)
-        what = f"Geometric mean {test.measured:.4g} of {n} {noun}"
+        what = f"Geometric mean {num(float(test.measured))} of {n} {noun}"
     else:
         test = rules.t_test(values, low, high, criterion.sd_floor)
-        what = f"Mean {test.measured:.4g} of {n} {noun}"
+        what = f"Mean {num(float(test.measured))} of {n} {noun}"
     measured, interval = float(test.measured), (float(test.low), float(test.high))
-    spread = f"{what}, 90 % interval {interval[0]:.4g} to {interval[1]:.4g}"
+    spread = f"{what}, 90 % interval {num(interval[0])} to {num(interval[1])}"
     decision = replace(decision, measured=measured, interval=interval, margin=_margin(criterion, measured))
     if n < LEAST:
         return replace(decision, reason=f"{spread}, but {few}")
     p_holds, p_fails = float(test.p_holds), float(test.p_fails)
     verdict, how = {
-        1: ("reproduced", f"inside the band ({_band(criterion)}), p = {p_holds:.2g}"),
-        -1: ("not reproduced", f"outside the band ({_band(criterion)}), p = {p_fails:.2g}"),
-        0: ("inconclusive", f"not clearly inside or outside the band ({_band(criterion)})"),
+        1: ("reproduced", f"inside the band ({words.band(criterion)}), p = {num(p_holds, digits=2)}"),
+        -1: ("not reproduced", f"outside the band ({words.band(criterion)}), p = {num(p_fails, digits=2)}"),
+        0: ("inconclusive", f"not clearly inside or outside the band ({words.band(criterion)})"),
     }[int(rules.decided(p_holds, p_fails))]
     return replace(decision, verdict=verdict, reason=f"{spread}: {how}", p_holds=p_holds, p_fails=p_fails)
 
@@ -304,13 +304,6 @@ def _margin(criterion: Criterion, value: float) -> float:
     if criterion.at_most is not None:
         ends.append(criterion.at_most - value)
     return min(ends)
-
-
-def _band(criterion: Criterion) -> str:
-    low, high = criterion.at_least, criterion.at_most
-    if low is None:
-        return f"at most {high:g}"
-    return f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
 def _sentences(parts: Sequence[str]) -> str:
@@ -348,7 +341,8 @@ def _corrected(decisions: list[Decision]) -> list[Decision]:
         replace(
             d,
             verdict="inconclusive",
-            reason=f"{d.reason} But p = {p[d.name]:.2g} with Holm's correction over {len(family)} criteria.",
+            reason=f"{d.reason} But p = {num(p[d.name], digits=2)} with Holm's correction over "
+            f"{len(family)} criteria.",
         )
         if d.verdict == "not reproduced" and p.get(d.name, 0.0) > ALPHA
         else d

@@ -6,6 +6,7 @@ from claims.memformer._images import (
     CPU_SEED_OFFSET,
     CPU_WIDTH,
     PAPER_WIDTH,
+    SEEN,
     cpu,
     memformer,
     paper,
@@ -43,6 +44,7 @@ def protocol(
 ) -> Protocol:
     """Return the protocol of one profile; the control has slots that are never written."""
     counts = [name for name in cells if name.startswith("slots-")]
+    slots = tuple(float(name.removeprefix("slots-")) for name in counts)
     return Protocol(
         cells=cells,
         criteria=criteria,
@@ -59,8 +61,24 @@ def protocol(
         ),
         plots=(
             Plot(
+                name="by_slots",
+                title="Perplexity by number of memory slots (Fig. 8, right)",
+                x_label="memory slots",
+                y_label="perplexity",
+                x=slots,
+                log_x=True,
+                lines=(
+                    Line(
+                        cells=tuple(counts),
+                        metrics=("perplexity",),
+                        label="Memformer",
+                        paper=tuple(printed.get(name) for name in counts) if printed else None,
+                    ),
+                ),
+            ),
+            Plot(
                 name="by_segment",
-                title="Loss along the image by number of slots (Fig. 8, right, has the mean)",
+                title="Loss along the image by number of slots",
                 x_label="segment",
                 y_label="nats a token",
                 lines=tuple(Line(cell=cell, metrics=("nats_by_segment",), label=cell) for cell in counts),
@@ -144,4 +162,5 @@ claim = Claim(
         "of 64 numbers.",
         "The figure's model is not described: at the paper's scale we take the ablations' 2 + 6 layers.",
     ),
+    notes=(SEEN,),
 )

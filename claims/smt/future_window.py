@@ -114,13 +114,12 @@ def protocol(scale: str, words: str) -> Protocol:
                 level=math.log(SYMBOLS),
                 level_label="chance",
                 lines=tuple(
-                    Line(  # a cell has one window: gaps at the others
-                        cell=f"{arm}-{window}",
-                        metrics=tuple("loss" if w == window else "no such metric" for w in windows),
-                        label=f"{arm}, T_f = {window}",
+                    Line(
+                        cells=tuple(f"{arm}-{window}" for window in windows),
+                        metrics=("loss",),
+                        label=f"dynamics gradient {arm}",
                     )
                     for arm in arms
-                    for window in windows
                 ),
             ),
         ),

@@ -58,7 +58,7 @@ claim = Claim(
     profiles={"cpu": protocol, "smoke": protocol}, known_deviation=DEVIATION,
 )
 """
-DEVIATION = "KnownDeviation(reason='toys differ', records=('0-0',), one_factor='toy.quick')"
+DEVIATION = "KnownDeviation(reason='toys differ', records=('0-0',), one_factor='toy.learns')"
 
 
 def trained(name: str = "learns", **changes: object) -> str:

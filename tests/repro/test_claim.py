@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from repro.claim import (
+    ALPHA,
     Claim,
     Control,
     Criterion,
@@ -20,10 +22,12 @@ from repro.claim import (
     Plot,
     Protocol,
     Shown,
+    decidable,
     discover,
     load,
 )
 from repro.recipe import Recipe, RecipeError, part
+from repro.rules import binomial_test
 
 RECIPE = Recipe(measures=(part("reference.measure.accuracy.accuracy"),))
 TRAIN: dict[str, Any] = {
@@ -42,6 +46,7 @@ PROTOCOL: dict[str, Any] = {
     "criteria": (Criterion(**TRAIN),),
     "controls": (Control(**CONTROL),),
 }
+PLOT: dict[str, Any] = {"name": "p", "title": "t", "x_label": "x", "y_label": "y", "x": (1.0, 2.0)}
 CLAIM: dict[str, Any] = {
     "id": "sab.copy",
     "paper": "SAB",
@@ -127,6 +132,10 @@ def test_a_criterion_that_can_be_judged_is_accepted(changes: dict[str, Any]) -> 
             "plot 'p' names the cell 'x'",
         ),
         (
+            {"plots": (Plot(**{**PLOT, "lines": (Line(cells=("sab", "x"), metrics=("m",), label="l"),)}),)},
+            "plot 'p' names the cell 'x'; known cells: sab, blind.",
+        ),
+        (
             {"controls": (Control(**{**CONTROL, "criterion": "slves"}),)},
             "control 'off' judges 'slves', which is no criterion",
         ),
@@ -144,6 +153,28 @@ def test_a_criterion_that_can_be_judged_is_accepted(changes: dict[str, Any]) -> 
 def test_a_protocol_that_cannot_be_judged_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError) as error:
         Protocol(**{**PROTOCOL, **changes})
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "plot", "words"),
+    [
+        ({}, {}, "the line 'l' needs either a cell or cells"),
+        ({"cell": "a", "cells": ("a", "b")}, {}, "the line 'l' needs either a cell or cells"),
+        ({"cells": ("a", "a")}, {}, "the line 'l' names a cell twice"),
+        ({"cells": ("a", "b"), "metrics": ("m", "n")}, {}, "the line 'l' has 2 metrics"),
+        ({"cell": "a", "metrics": ()}, {}, "the line 'l' has 0 metrics"),
+        ({"cells": ("a",)}, {}, "plot 'p': the line 'l' has 1 cells for 2 x values; give one cell an x"),
+        ({"cells": ("a", "b")}, {"x": ()}, "has 2 cells for 0 x values"),
+        ({"cells": ("a", "b")}, {"learning": True}, "only a line over x draws several cells"),
+        ({"cells": ("a", "b")}, {"kind": "image"}, "only a line over x draws several cells"),
+    ],
+)
+def test_a_line_that_cannot_be_drawn_is_refused(
+    line: dict[str, Any], plot: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RecipeError) as error:
+        Plot(**{**PLOT, **plot, "lines": (Line(**{"metrics": ("m",), "label": "l", **line}),)})
     assert words in str(error.value)
 
 
@@ -176,6 +207,51 @@ def test_a_claim_that_cannot_mean_anything_is_refused(changes: dict[str, Any], w
     with pytest.raises(RecipeError) as error:
         Claim(**{**CLAIM, **changes})
     assert words in str(error.value)
+
+
+COUNT = Criterion(**{**TRAIN, "success": 0.9, "at_least": 0.5, "sd_floor": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": 2}, "2 seeds never decide the train criterion 'solves'; declare 3 or more."),
+        (
+            {"seeds": 3, "criteria": (COUNT,)},
+            "no count of successes in 3 seeds could both reproduce and reject the criterion 'solves'; "
+            "declare 5 seeds.",
+        ),
+        (  # 0.7 to the 9th is the first power below 0.05
+            {"seeds": 3, "criteria": (dataclasses.replace(COUNT, at_least=0.7),)},
+            "could both reproduce and reject the criterion 'solves'; declare 9 seeds.",
+        ),
+        (
+            {"seeds": 3, "criteria": (dataclasses.replace(COUNT, premise=True), Criterion(**EXACT))},
+            "no count of successes in 3 seeds could reproduce the criterion 'solves'; declare 5 seeds.",
+        ),
+        (
+            {"seeds": 5, "criteria": (dataclasses.replace(COUNT, at_least=0.5, at_most=0.5),)},
+            "could both reproduce and reject the criterion 'solves'; move the ends of its band",
+        ),
+    ],
+)
+def test_too_few_seeds_to_decide_are_refused_except_at_smoke(changes: dict[str, Any], words: str) -> None:
+    few = Protocol(**{**PROTOCOL, **changes})
+    for profile in ("cpu", "paper"):
+        with pytest.raises(RecipeError) as error:
+            Claim(**{**CLAIM, "profiles": {profile: few}})
+        assert f"claim sab.copy, profile {profile}: " in str(error.value) and words in str(error.value)
+    assert Claim(**{**CLAIM, "profiles": {"smoke": few}}).protocol("smoke") is few
+
+
+def test_what_seeds_can_decide_agrees_with_the_test_that_decides() -> None:
+    for low, high in ((0.5, None), (None, 0.5), (0.3, None), (None, 0.1), (0.2, 0.8), (0.01, 0.6)):
+        for n in range(1, 14):
+            test = binomial_test(np.arange(n + 1), n, low, high)
+            one = dataclasses.replace(COUNT, at_least=low, at_most=high)
+            holds, fails = bool((test.p_holds <= ALPHA).any()), bool((test.p_fails <= ALPHA).any())
+            assert decidable(one, n) == (holds and fails), (low, high, n)
+            assert decidable(dataclasses.replace(one, premise=True), n) == holds, (low, high, n)
 
 
 def test_a_known_deviation_needs_evidence() -> None:
@@ -245,6 +321,17 @@ def test_folders_without_claims_are_refused(tmp_path: Path) -> None:
         discover(tmp_path / "none")
     with pytest.raises(RecipeError, match="no claims under"):
         discover(tmp_path)
+
+
+def test_a_known_deviation_that_no_claim_explains_is_refused(tmp_path: Path) -> None:
+    deviation = 'known_deviation=KnownDeviation(reason="r", records=("k",), one_factor="sab.{}"),\n)'
+    text = FILE.format(id="sab.copy").replace("Criterion,", "Criterion, KnownDeviation,")
+    file = write(tmp_path, "sab/copy.py", text.removesuffix(")\n") + deviation.format("released"))
+    with pytest.raises(RecipeError, match=r"claim sab\.copy explains its known deviation by 'sab\.released'"):
+        discover(tmp_path)
+    write(tmp_path, "sab/other.py", FILE.format(id="sab.released"))
+    assert list(discover(tmp_path)) == ["sab.copy", "sab.released"]
+    assert load(file).known_deviation is not None
 
 
 def test_two_claims_with_one_id_are_refused(tmp_path: Path) -> None:

@@ -48,14 +48,14 @@ def test_show(project: Path, capsys: Out) -> None:
         "toy.learns: it learns",
         "known deviation: toys differ",
         "--- profile cpu: a toy",
-        "learns train error of good at most 1.4 0.1 the error is low",
-        "gains train error of good − off at most -0.1 – training helps",
+        "learns train error of good ≤ 1.4 0.1 the error is low",
+        "gains train error of good − off ≤ −0.1 – training helps",
         "no_learning learns good → off",
         "model.path tests.toys.parts.Net",
         "off stages.0.lr: 0.1 → 1e-09",
         "extra stages.0.steps: 20 → 5",
         "toy.quick: one is one",
-        "is_one identity value of one 1 to 1 – the value is 1",
+        "is_one identity value of one = 1 – the value is 1",
         "run it: repro run toy.quick or: pytest claims -m toy_quick",
     ):
         assert line in lines, line
@@ -135,7 +135,7 @@ def test_plan_shows_trials_time_and_memory_and_runs_nothing(
     assert rows["good"][:5] == ["good", "3", "0", "20", f"{flops:.3g}"]
     assert rows["good"][5:8] == ["12", "s", "(FLOPs)"] and rows["good"][-2:] == ["and", "2"]
     assert rows["one"][:4] == ["one", "1", "1", "0"] and "(records)" in rows["one"]
-    assert "still to run: 1 min 18 s of one worker." in out and "taken at 1e+03 FLOP/s (--rate)" in out
+    assert "still to run: 1 min 18 s of one worker." in out and "taken at 1,000 FLOP/s (--rate)" in out
     assert len(list((store.root / "records").iterdir())) == 1
     assert cli.main(["plan", "toy.learns", "--profile", "paper"]) == 0
     assert "toy.learns: no paper profile; it has: cpu, smoke." in capsys.readouterr().out

@@ -75,6 +75,24 @@ def test_samples_are_drawn_as_their_mean():
     assert series.mean == ((1, 2), (2, 4))
 
 
+def test_a_line_over_several_cells_has_one_value_a_cell_and_gaps_where_a_cell_has_no_record():
+    def score(**by_seed):
+        return [record(int(seed[1:]), metrics={"a": value}) for seed, value in by_seed.items()]
+
+    line = Line(
+        cells=("slots-1", "slots-4", "slots-16"), metrics=("a",), label="ours", paper=(9.0, None, 3.0)
+    )
+    found = {"slots-4": score(s1001=4.0, s1000=2.0), "slots-1": score(s1000=6.0, s1001=[7.0, 9.0])}
+    series = only(plot.picture(figure("a", lines=(line,), x=(1, 4, 16)), found))
+    assert series.seeds == ((1000, (1, 4), (6.0, 2.0)), (1001, (1, 4), (8.0, 4.0)))
+    assert series.mean == ((1, 4), (7.0, 3.0))
+    assert series.paper == ((1, 16), (9.0, 3.0))
+    found["slots-16"] = score(s1001=1.0)  # one of two seeds: drawn, but no mean hides the other
+    series = only(plot.picture(figure("a", lines=(line,), x=(1, 4, 16)), found))
+    assert series.seeds[1] == (1001, (1, 4, 16), (8.0, 4.0, 1.0))
+    assert series.mean == ((1, 4), (7.0, 3.0))
+
+
 def test_a_value_that_is_missing_or_not_finite_is_a_gap_and_no_mean_hides_it():
     records = [
         record(1000, metrics={"a": 1.0, "b": math.nan, "c": 3.0}),

@@ -47,14 +47,6 @@ class FakeTerminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (200, "3 min 20 s"), (3900, "1 h 05 min")],
-)
-def test_clock(seconds: float, text: str) -> None:
-    assert progress.clock(seconds) == text
-
-
 def test_a_line_says_what_runs_and_how_far_it_is() -> None:
     one = trial(1000)
     line = "toy.learns good seed 1000 | step 5 of 20 | error 0.25 | 30 s left"

@@ -217,6 +217,15 @@ def test_a_lock_that_cannot_be_made(store: Store) -> None:
         store.compute(trial)
 
 
+@pytest.mark.parametrize("name", ["gate", "machine"])
+def test_a_turn_that_cannot_be_taken(store: Store, name: str) -> None:
+    (store.root / "locks" / name).mkdir()
+    with pytest.raises(UserError, match=rf"cannot lock .*/locks/{name}: Is a directory; free some space or"):
+        store.compute(Trial(toys.recipe(toys.stage(1)), SEED))
+    (store.root / "locks" / name).rmdir()
+    assert store.compute(Trial(toys.recipe(toys.stage(1)), SEED)).status == "done"
+
+
 # --- damaged records
 
 

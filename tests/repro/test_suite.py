@@ -182,11 +182,11 @@ def test_a_cell_counts_when_all_its_seeds_are_there(tmp_path: Path) -> None:
     last = store.root / f"records/{trials['ours'][-1].key}.json"
     text = last.read_text()
     last.unlink()
-    decision, records, stale = suite.decide(mixed, "cpu", store)
+    decision, records, changed, _stale = suite.decide(mixed, "cpu", store)
     verdicts = {d.name: d.verdict for d in decision.decisions}
-    assert verdicts["low"] == "not run" and len(records["ours"]) == 3 and stale == ()
+    assert verdicts["low"] == "not run" and len(records["ours"]) == 3 and changed == ()
     last.write_text(text)
-    decision, records, _ = suite.decide(mixed, "cpu", store)
+    decision, records, *_ = suite.decide(mixed, "cpu", store)
     verdicts = {d.name: d.verdict for d in decision.decisions}
     assert verdicts["low"] == "reproduced" and len(records["ours"]) == 4
     assert verdicts["beats"] == "reproduced" and decision.controls[0].verdict == "not reproduced"
@@ -201,14 +201,15 @@ def test_stale_records_are_named_and_not_counted(tmp_path: Path) -> None:
     text = file.read_text().replace(trial.key, old).replace(trial.sources["tests/toys/parts.py"], "0" * 16)
     file.unlink()
     (store.root / f"records/{old}.json").write_text(text)
-    decision, records, stale = suite.decide(mixed, "cpu", store)
-    assert stale == ("tests/toys/parts.py",) and records["id"] == ()
+    decision, records, changed, stale = suite.decide(mixed, "cpu", store)
+    assert changed == ("tests/toys/parts.py",) and records["id"] == ()
+    assert [record.key for record in stale["id"]] == [old] and stale["ours"] == ()
     assert decision.verdict == "not run"
 
 
 def test_a_claim_without_the_profile_is_not_run(tmp_path: Path) -> None:
-    decision, records, stale = suite.decide(claim(MIXED), "paper", Store(tmp_path))
-    assert (decision.verdict, records, stale) == ("not run", {}, ())
+    decision, records, changed, stale = suite.decide(claim(MIXED), "paper", Store(tmp_path))
+    assert (decision.verdict, records, changed, stale) == ("not run", {}, (), {})
     assert decision.reason == "The claim has no paper profile; it has: cpu, smoke."
 
 
@@ -252,9 +253,3 @@ def test_the_report_shows_committed_records_where_the_store_has_none(tmp_path: P
     committed.write_text("{")
     (problem,) = suite.write_report(claims, "cpu", empty, reports, {})
     assert "restore it from git or delete it" in problem
-
-
-def test_words() -> None:
-    assert suite.band((None, 2.0)) == "at most 2" and suite.band((0.5, None)) == "at least 0.5"
-    assert suite.band((0.25, 0.5)) == "0.25 to 0.5"
-    assert suite.figures(None, None) == "–" and suite.figures(0.5, (0.25, 0.75)) == "0.5 [0.25, 0.75]"

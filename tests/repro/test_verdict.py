@@ -137,7 +137,7 @@ def test_a_band_with_two_ends() -> None:
 def test_an_upper_band() -> None:
     assert judge([0.1, 0.11, 0.12], at_least=None, at_most=0.5).verdict == "reproduced"
     assert judge([0.9, 0.91, 0.92], at_least=None, at_most=0.5).verdict == "not reproduced"
-    assert "at most 0.5" in judge([0.9, 0.91, 0.92], at_least=None, at_most=0.5).reason
+    assert "≤ 0.5" in judge([0.9, 0.91, 0.92], at_least=None, at_most=0.5).reason
 
 
 def test_the_interval_and_the_verdict_agree_on_random_seeds() -> None:
@@ -318,7 +318,7 @@ def test_exact_kinds_want_every_value_inside(kind: str) -> None:
     assert found.measured == 2e-9 and found.interval is None
     assert found.margin == pytest.approx(-1e-9)
     assert found.seeds[1] == (FIRST_SEED + 1, 2e-9)
-    assert "3 values, the worst 2e-09: outside" in found.reason
+    assert "3 values, the worst 2e-9: outside" in found.reason
 
 
 def test_exact_kinds_with_a_rival() -> None:

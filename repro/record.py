@@ -76,7 +76,9 @@ class Record:
         try:
             data = json.loads(text)
         except json.JSONDecodeError as error:
-            raise RecipeError(f"not a complete JSON file ({error.msg.removesuffix(' at')} at line {error.lineno})") from None
+            raise RecipeError(
+                f"not a complete JSON file ({error.msg.removesuffix(' at')} at line {error.lineno})"
+            ) from None
         record = from_plain(Record, data, "the record")
         Recipe.from_plain(record.recipe)
         return record

@@ -1,0 +1,1 @@
+"""Delayed Attention Training (arXiv:2510.00258v1)."""

@@ -1,0 +1,150 @@
+"""The DAT claims as data, and their mechanics at smoke scale."""
+
+from pathlib import Path
+
+import pytest
+
+from claims.dat._shared import CPU, GPU, HYBRIDS, MULTIPLES, SCALES, least_gain, printed_gain
+from repro import claim as claims_module
+from repro.engine import run
+from repro.recipe import Recipe
+from repro.source import check_arguments, root
+from repro.trial import Trial
+
+FOLDER = Path(__file__).parents[2] / "claims" / "dat"
+NAMES = (
+    "joint_l75",
+    "length_curve",
+    "recall_only",
+    "modulo_only",
+    "equal_budget",
+    "frozen_is_not_dat",
+    "softmax_dilution",
+)
+CLAIMS = {name: claims_module.load(FOLDER / f"{name}.py") for name in NAMES}
+PROFILES = [(name, profile) for name in NAMES for profile in ("smoke", "cpu", "paper")]
+SLEEPING = "reference.algorithms.delayed_attention.Participation"
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory):
+    """Metrics of a smoke recipe, each trained once for all claims that share it."""
+    known = {}
+
+    def of(recipe):
+        if recipe.digest not in known:
+            folder = tmp_path_factory.mktemp("trial")
+            record = run(Trial(recipe=recipe, seed=3), folder / "checkpoint.pt", lambda beat: None)
+            assert record.status == "done", record.error
+            known[recipe.digest] = record.metrics
+        return known[recipe.digest]
+
+    return of
+
+
+@pytest.mark.parametrize(("name", "profile"), PROFILES)
+def test_every_recipe_names_what_exists(name, profile):
+    for recipe in CLAIMS[name].profiles[profile].cells.values():
+        check_arguments(recipe, root())
+        assert Recipe.from_plain(recipe.to_plain()) == recipe
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_smoke_gives_every_number_that_the_claim_reads(name, metrics):
+    protocol = CLAIMS[name].profiles["smoke"]
+    swaps = [c.swap for c in protocol.controls]
+    read = {(c.cell, c.metric) for c in protocol.criteria}
+    read |= {(c.rival, c.metric) for c in protocol.criteria if c.rival is not None}
+    read |= {(swap[cell], metric) for swap in swaps for cell, metric in set(read) if cell in swap}
+    read |= {(s.cell, s.metric) for s in protocol.shown}
+    read |= {(line.cell, m) for plot in protocol.plots for line in plot.lines for m in line.metrics}
+    missing = {(cell, m) for cell, m in read if m not in metrics(protocol.cells[cell])}
+    assert not missing
+
+
+@pytest.mark.parametrize(("name", "profile"), PROFILES)
+def test_judged_lengths_are_outside_training_where_a_claim_extrapolates(name, profile):
+    scale = SCALES[profile]
+    for criterion in CLAIMS[name].profiles[profile].criteria:
+        if "@" in criterion.metric:
+            pairs = int(criterion.metric.partition("@")[2])
+            inside = criterion.premise or criterion.name == "lstm_lacks_recall"
+            assert (pairs == scale.longest) if inside else (pairs > scale.longest)
+    assert all(r.task.args["longest"] == scale.longest for r in CLAIMS[name].profiles[profile].cells.values())
+    assert scale.keys >= scale.pairs(MULTIPLES[-1])
+
+
+@pytest.mark.parametrize("profile", ["smoke", "cpu", "paper"])
+def test_the_arms_differ_in_one_thing(profile):
+    scale = SCALES[profile]
+    for kind, *_ in HYBRIDS.values():
+        plain, dat, equal = scale.ordinary(kind), scale.dat(kind), scale.equal_budget(kind)
+        frozen, untaught = scale.frozen(kind), scale.untaught(kind)
+        for other in (dat, equal, frozen, untaught):
+            assert (other.task, other.model, other.measures) == (plain.task, plain.model, plain.measures)
+        assert dict(dat.stages[0].algorithm.args) == {"sleeping": ("attention",)}
+        assert dict(frozen.stages[0].algorithm.args) == {"frozen": ("attention",)}
+        assert dict(untaught.stages[0].algorithm.args) == {"sleeping": ("attention",), "answers": "shuffled"}
+        assert dat.stages[1:] == frozen.stages[1:] == untaught.stages[1:]
+        assert dat.stages[2] == plain.stages[1] and not dat.stages[1].algorithm.args
+        assert dat.stages[1].steps == plain.stages[0].steps and dat.stages[1].lr == plain.stages[0].lr
+        assert dat.stages[0].steps == 3 * dat.stages[1].steps, "1,500 epochs before 500"
+        assert dat.stages[1].keep_optimiser and dat.stages[2].keep_optimiser
+        budgets = {sum(s.steps * s.batch for s in r.stages) for r in (dat, equal, frozen, untaught)}
+        assert len(budgets) == 1
+        assert all(s.algorithm.path == SLEEPING for s in dat.stages)
+
+
+def test_the_paper_scale_is_the_papers():
+    assert GPU.batch * 64 == 2**14
+    dat = GPU.dat("Parallel")
+    assert dat.stages[0].steps * dat.stages[0].batch == 1500 * 2**14 == 24_576_000
+    assert dat.stages[1].steps * dat.stages[1].batch == 500 * 2**14
+    assert [s.lr for s in dat.stages] == pytest.approx([1e-4, 1e-4, 1e-5])
+    assert (GPU.width, GPU.blocks, GPU.modulus, GPU.longest) == (256, 4, 10, 25)
+    assert [GPU.pairs(m) for m in MULTIPLES] == [25, 50, 75, 100]
+
+
+def test_claims_share_what_they_train():
+    for profile in ("cpu", "paper"):
+        cells = {}
+        for name in NAMES:
+            for cell, recipe in CLAIMS[name].profiles[profile].cells.items():
+                if cell.endswith(("_dat", "_ordinary", "_untaught", "_equal", "_frozen")):
+                    assert cells.setdefault(cell, recipe) == recipe
+        assert len({r.digest for r in cells.values()}) == len(cells)
+
+
+def test_bands_follow_from_what_the_paper_prints_and_exclude_the_rival():
+    for arch, (_, _, ordinary, dat) in HYBRIDS.items():
+        for multiple in (2, 3, 4):
+            column = MULTIPLES.index(multiple)
+            printed = printed_gain(arch, multiple)
+            assert printed == pytest.approx(dat[column] - ordinary[column])
+            assert least_gain(CPU, arch, multiple) == pytest.approx(0.5 * printed * CPU.room, abs=1e-3)
+            assert 0.2 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
+    kept = {c.name: c for c in CLAIMS["joint_l75"].profiles["cpu"].criteria}
+    assert kept["parallel_keeps"].at_least > 1 / CPU.modulus + 0.2, "modulo at chance must not pass"
+
+
+@pytest.mark.parametrize(("name", "profile"), PROFILES)
+def test_every_trained_criterion_has_a_control(name, profile):
+    protocol = CLAIMS[name].profiles[profile]
+    controlled = {c.criterion for c in protocol.controls}
+    assert {c.name for c in protocol.criteria if not c.premise} == controlled
+
+
+def test_the_reader_is_told_where_the_paper_contradicts_itself():
+    for claim in CLAIMS.values():
+        text = " ".join(claim.notes)
+        for words in ("fails for Attn∘LSTM", "four hybrids", "24.6 million samples more", "dat.equal_budget"):
+            assert words in text
+        assert str(CPU.longest) in claim.profiles["cpu"].scale and not claim.profiles["paper"].scale
+
+
+def test_figure_1_has_the_papers_values_beside_ours():
+    plots = {p.name: p for p in CLAIMS["length_curve"].profiles["cpu"].plots}
+    for arch, (_, _, ordinary, dat) in HYBRIDS.items():
+        assert [line.paper for line in plots[f"{arch}-joint"].lines] == [ordinary, dat]
+        metrics = {m for line in plots[f"{arch}-parts"].lines for m in line.metrics}
+        assert metrics == {f"{q}@{CPU.pairs(m)}" for q in ("modulo", "recall") for m in MULTIPLES}

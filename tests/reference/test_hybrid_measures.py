@@ -1,0 +1,198 @@
+"""Accuracies by length, what attention looks at, and the speed of the hybrids."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from reference.algorithms.delayed_attention import Participation
+from reference.measure import hybrid_speed
+from reference.measure.answer_accuracy import by_length, evaluate, validation
+from reference.measure.attention_dilution import attention_dilution, auc
+from reference.models import hybrids
+from reference.tasks.modulo_recall import MODULO, ModuloRecall
+
+TASK = ModuloRecall(modulus=4, keys=9, longest=3)
+
+
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+class Scripted(nn.Module):
+    """Reads the answers off the prefix; wrong on modulo for odd sums, wrong on recall for even values."""
+
+    def __init__(self, modulo="right", recall="right"):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.modulo, self.recall, self.training_seen = modulo, recall, []
+
+    def forward(self, inputs, at):
+        self.training_seen.append(self.training)
+        logits = torch.zeros(len(inputs), len(at), TASK.vocabulary)
+        for row, tokens in enumerate(inputs.tolist()):
+            end = tokens.index(MODULO) if MODULO in tokens else tokens.index(2)
+            keys, values = tokens[1:end:2], [t - 3 for t in tokens[2:end:2]]
+            for column, position in enumerate(at.tolist()):
+                if tokens[position] == MODULO:
+                    answer = sum(values) % 4
+                    answer = (answer + 1) % 4 if self.modulo == "half" and answer % 2 else answer
+                else:
+                    answer = values[keys.index(tokens[position])]
+                    answer = (answer + 1) % 4 if self.recall == "half" and answer % 2 else answer
+                logits[row, column, 3 + answer] = 1.0
+        return logits
+
+
+def test_a_sample_is_joint_only_if_both_answers_are_right():
+    perfect = by_length(
+        model=Scripted(), task=TASK, generator=generator(), inside=[3], beyond=[5, 9], sequences=50, batch=20
+    )
+    assert set(perfect) == {f"{name}@{n}" for name in ("joint", "modulo", "recall") for n in (3, 5, 9)}
+    assert set(perfect.values()) == {1.0}
+    model = Scripted(modulo="half", recall="half")
+    found = evaluate(model, TASK.at(4), generator(), 400, 150)
+    batch = TASK.at(4).sample(400, generator())  # other batches draw other numbers: compare with the shares
+    assert batch["inputs"].shape == (400, 13)
+    assert found["modulo"] == pytest.approx(0.5, abs=0.1) and found["recall"] == pytest.approx(0.5, abs=0.1)
+    assert found["joint"] == pytest.approx(0.25, abs=0.08), "neither the mean nor one of the parts"
+    assert found["joint"] < min(found["modulo"], found["recall"])
+    assert model.training and not any(model.training_seen)
+
+
+def test_lengths_that_were_trained_on_are_no_extrapolation():
+    common = {"model": Scripted(), "task": TASK, "generator": generator(), "sequences": 4}
+    with pytest.raises(ValueError, match="3 pairs are not beyond"):
+        by_length(**common, inside=[2], beyond=[3])
+    with pytest.raises(ValueError, match="4 pairs are not inside"):
+        by_length(**common, inside=[4], beyond=[5])
+
+
+def test_one_question_alone_is_measured_alone():
+    task = ModuloRecall(modulus=4, keys=9, longest=3, questions=["recall"])
+    found = by_length(
+        model=Scripted(recall="half"), task=task, generator=generator(), inside=[3], beyond=[], sequences=60
+    )
+    assert set(found) == {"joint@3", "recall@3"} and found["joint@3"] == found["recall@3"] < 1
+
+
+def test_judgement_wakes_what_sleeps_and_validation_does_not():
+    torch.manual_seed(0)
+    model = hybrids.Parallel(TASK.vocabulary, 12, heads=2, blocks=1)
+    Participation(sleeping=["attention"]).begin(model)
+    with torch.no_grad():
+        for p in model.attention.parameters():
+            p.fill_(torch.nan)
+    assert math.isfinite(validation(model=model, task=TASK, generator=generator(), sequences=8)["loss"])
+    calls = []
+    model.attention.register_forward_hook(lambda *_: calls.append(1))
+    by_length(model=model, task=TASK, generator=generator(), inside=[3], beyond=[4], sequences=8)
+    assert len(calls) == 2 and model.asleep == {"attention"}
+
+
+# --- attention
+
+
+def dilution(model, **given):
+    options = {"lengths": [3, 9], "sequences": 40, "batch": 16, **given}
+    return attention_dilution(model=model, task=TASK, generator=generator(), **options)
+
+
+def uniform():
+    """A model whose heads look everywhere alike: queries are 0."""
+    torch.manual_seed(0)
+    model = hybrids.Parallel(TASK.vocabulary, 12, heads=2, blocks=2)
+    with torch.no_grad():
+        for block in model.attention.blocks:
+            block.query_key_value.weight[:12] = 0
+            block.query_key_value.bias[:12] = 0
+    return model
+
+
+def test_uniform_attention_has_the_weight_entropy_and_gap_of_chance():
+    found = dilution(uniform())
+    for n in (3, 9):
+        positions = 2 * n + 5
+        assert found[f"weight@{n}"] == pytest.approx(2 / positions, rel=1e-4)
+        assert found[f"entropy@{n}"] == pytest.approx(math.log(positions), rel=1e-4)
+        assert found[f"gap@{n}"] == pytest.approx(0, abs=1e-4)
+    assert found["fall"] == pytest.approx(2 / 11 - 2 / 23, rel=1e-3)
+    assert 0 <= found["auc"] <= 1 and model_is_awake(uniform())
+
+
+def model_is_awake(model):
+    return not model.asleep and model.training
+
+
+def test_a_head_that_finds_the_key_is_the_one_followed():
+    """Queries and keys that are the token itself: the last position finds the same key in the prefix."""
+    task = ModuloRecall(modulus=4, keys=9, longest=3)
+    model = hybrids.TransformerOnly(task.vocabulary, 32, heads=2, blocks=1)
+    with torch.no_grad():
+        model.embedding.weight.zero_()
+        for token in range(3 + 4, task.vocabulary):  # high pairs of rotary features turn slowly
+            model.embedding.weight[token, 8 + (token - 7) % 8] = 30.0 if token < 15 else -30.0
+        block = model.attention.blocks[0]
+        block.query_key_value.weight.zero_()
+        block.query_key_value.bias.zero_()
+        block.query_key_value.weight[16:32, :16] = torch.eye(16)  # queries of the second head
+        block.query_key_value.weight[48:64, :16] = torch.eye(16)  # its keys
+    found = dilution(model, lengths=[2, 9])
+    # the last position is the key asked for itself: it and the one in the prefix share the weight
+    assert found["weight@2"] == pytest.approx(0.5, abs=0.1)
+    assert found["gap@2"] > 0 and found["entropy@2"] < math.log(9)
+
+
+def test_wrong_answers_with_less_weight_show_in_the_auc():
+    right = torch.tensor([True, True, False, False])
+    assert auc(torch.tensor([0.9, 0.8, 0.2, 0.1]), right) == 1.0
+    assert auc(torch.tensor([0.1, 0.2, 0.8, 0.9]), right) == 0.0
+    assert auc(torch.tensor([0.5, 0.5, 0.5, 0.5]), right) == 0.5
+    assert auc(torch.tensor([0.9, 0.8]), torch.tensor([True, True])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"lengths": [3]}, "two lengths"),
+        ({"task": ModuloRecall(keys=9, longest=3, questions=["modulo"])}, "recall"),
+        ({"model": hybrids.LstmOnly(16, 8)}, "no attention"),
+    ],
+)
+def test_what_has_no_dilution_is_one_sentence(given, word):
+    with pytest.raises(ValueError, match=word):
+        attention_dilution(
+            **{"model": uniform(), "task": TASK, "generator": generator(), "lengths": [3, 9], **given}
+        )
+
+
+# --- speed
+
+
+@pytest.mark.parametrize("kind", hybrid_speed.MODELS)
+def test_the_bare_parts_are_those_that_the_model_runs(kind):
+    model = kind(TASK.vocabulary, 8, 2, 2, 12)
+    batch = TASK.sample(4, generator())
+    calls = hybrid_speed.bare_parts(model, batch)
+    counts = Counter(call[0].__name__ for call in calls)
+    blocks = 2 if hasattr(model, "attention") else 0
+    assert counts["lstm"] == sum(isinstance(m, nn.LSTM) for m in model.modules())
+    assert counts["layer_norm"] == 2 * blocks + (kind is hybrids.HybridBlock)
+    assert counts["scaled_dot_product_attention"] == counts["gelu"] == blocks
+    assert counts["linear"] == 4 * blocks + 1  # and the head
+    for call in calls:
+        out = hybrid_speed.run(call)
+        assert out.requires_grad and out.isfinite().all()
+    out.sum().backward()  # the head: its input is a leaf
+    assert all(p.grad is None for n, p in model.named_parameters() if not n.startswith("head"))
+
+
+def test_the_speed_table_names_every_model(capsys):
+    hybrid_speed.main(
+        ["--width", "8", "--heads", "2", "--pairs", "2", "--batch", "2", "--blocks", "1", "--most", "2"]
+    )
+    text = capsys.readouterr().out
+    assert all(kind.__name__ in text for kind in hybrid_speed.MODELS)
+    assert "95 % interval" in text and "overhead" in text

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from repro import progress, source, suite, words
-from repro.claim import KINDS, Claim, Criterion, load
+from repro.claim import KINDS, LEAST, Claim, Criterion, load
 from repro.errors import UserError
 from repro.recipe import RecipeError
 
@@ -382,6 +382,10 @@ class Show:
             self.reporter.write_line(
                 f"  all with {_count(workers, 'worker')}: {self.watch.plan(every, workers)}"
             )
+            if (self.run.seeds or LEAST) < LEAST and self.run.profile != "smoke":
+                self.reporter.write_line(
+                    f"  note: --seeds {self.run.seeds} decides no trained claim; that takes {LEAST} or more"
+                )
         self.reporter.showfspath = False  # verdict lines take the place of dots
         self.watch.start()
 

@@ -59,6 +59,12 @@ class Record:
                 if not isinstance(getattr(self, name), kind):
                     found = type(getattr(self, name)).__name__
                     raise RecipeError(f"the record's {name} is a {found}.")
+        for name, entry in (("training", self.training), ("validation", self.validation)):
+            if not all(isinstance(point, Mapping) for point in entry):
+                raise RecipeError(f"the record's {name} curve has an entry that is no object.")
+        for name, value in self.cost.items():
+            if not isinstance(value, int | float):
+                raise RecipeError(f"the record's cost.{name} is a {type(value).__name__}; give a number.")
         object.__setattr__(self, "training", tuple(self.training))
         object.__setattr__(self, "validation", tuple(self.validation))
 

@@ -177,7 +177,8 @@ def _write(reports: Path, profile: str, views: Sequence[_View], environment: Map
             _put_record(folder / "records" / f"{record.key}.json", record)
     _put(folder / "README.md", _readme(profile, views, figures, environment))
     _put(folder / "results.json", _json(_results(profile, views, environment)))
-    _put(reports / "README.md", _index(reports))
+    if profile != "smoke" or not (reports / "README.md").exists():  # smoke has nothing to say to an index
+        _put(reports / "README.md", _index(reports))
     kept = {name for some in figures.values() for name, _ in some}
     for file in (folder / "plots").glob("*.svg"):
         if file.name not in kept:
@@ -213,8 +214,12 @@ def _read_results(file: Path) -> dict[str, Any]:
         return {"claims": []}
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-        assert isinstance(data["claims"], list)
-    except (ValueError, KeyError, TypeError, AssertionError):
+        for row in data["claims"]:
+            complete = row["verdict"] in VERDICTS and isinstance(row["id"], str) and "stale" in row
+            keys = [key for judged in (*row["criteria"], *row["controls"]) for key in judged["records"]]
+            if not complete or not all(isinstance(key, str) for key in keys):
+                raise ValueError
+    except (ValueError, KeyError, TypeError):
         raise UserError(
             f"{file} is not a results file: delete it, and the next run writes it anew."
         ) from None

@@ -141,6 +141,7 @@ def test_inconclusive_skips_and_fails_only_when_asked(run: Run, tmp_path: Path) 
     fill(tmp_path, "toy.learns")
     code, out = run("--seeds", "2")
     assert code == 0 and "2 skipped" in out and "fewer than 3 never decide" in out
+    assert "note: --seeds 2 decides no trained claim; that takes 3 or more" in out
     assert results(tmp_path, "toy.learns")["verdict"] == "inconclusive"
     code, out = run("--seeds", "2", "--strict-verdicts")
     assert code == 1 and "2 failed" in out and "FAIL toy.learns::learns | inconclusive" in out

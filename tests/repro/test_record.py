@@ -57,6 +57,9 @@ def test_status() -> None:
         ({"sources": None}, "the record's sources is a NoneType"),
         ({"recipe": {"measures": []}}, "a recipe needs at least one measure"),
         ({"recipe": {**toys.recipe().to_plain(), "colour": 1}}, "the recipe has the unknown key 'colour'"),
+        ({"training": [1, 2]}, "the record's training curve has an entry that is no object"),
+        ({"validation": ["x"]}, "the record's validation curve has an entry that is no object"),
+        ({"cost": {"wall_s": "soon"}}, "the record's cost.wall_s is a str; give a number"),
         ({"recipe": 5}, "the record's recipe is a int"),
     ],
 )

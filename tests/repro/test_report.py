@@ -484,6 +484,16 @@ def test_a_control_that_is_not_red_is_shouted(tmp_path):
     assert "- reads removed: Mean" in text
 
 
+def test_a_smoke_run_leaves_the_index_as_it_is(reports):
+    before = (reports / "README.md").read_text()
+    records = {"toy.recall": fixture_records()["toy.recall"]}
+    claim = dataclasses.replace(CLAIMS[0], profiles={"smoke": RECALL})
+    decision = decide_claim(claim.id, RECALL, records[claim.id], "smoke")
+    report.write(reports, "smoke", [claim], {claim.id: decision}, records, {}, ENVIRONMENT)
+    assert (reports / "smoke" / "README.md").is_file()
+    assert (reports / "README.md").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("profile", "label"), [("smoke", "mechanics only; no verdict"), ("paper", "paper scale")]
 )
@@ -722,7 +732,18 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_report(reports, monkeypa
     assert content(reports) == before
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"claims": 3}', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"claims": 3}',
+        "{}",
+        '{"claims": [{"id": "x"}]}',
+        '{"claims": [{"id": "x", "verdict": "fine", "stale": false, "criteria": [], "controls": []}]}',
+        '{"claims": [{"id": "x", "verdict": "not run", "stale": false, "criteria": [{}], "controls": []}]}',
+    ],
+)
 def test_a_broken_results_file_is_one_sentence(reports, text):
     (reports / "cpu" / "results.json").write_text(text)
     with pytest.raises(UserError, match=r"cpu/results\.json is not a results file: delete it"):

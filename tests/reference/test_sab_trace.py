@@ -1,0 +1,116 @@
+"""What the trace of SAB says, against the model's own parts and autograd."""
+
+import pytest
+import torch
+
+from reference.algorithms.bptt import sequence_loss
+from reference.measure import accuracy
+from reference.measure.sab_trace import sab_trace, share, tanh_and_gradient, validation
+from reference.models.sab import SAB, kernels
+from reference.naive import sab as naive
+from reference.tasks.copy import Copy
+
+TASK = Copy(4, symbols=3)
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def model(**options) -> SAB:
+    torch.manual_seed(0)
+    return SAB(10, 9, hidden=6, **{"k_top": 2, "k_trunc": 3, **options}).double()
+
+
+def test_what_is_read_and_where_it_comes_from():
+    own = model(k_att=2)
+    found = sab_trace(own, TASK, seeded(), sequences=5)
+    inputs = TASK.sample(5, seeded())["inputs"]
+    seen = own.inspect(inputs)
+    assert len(found["hidden_norm"]) == TASK.length
+    assert found["hidden_norm"] == pytest.approx(seen.hidden_norm_BT.mean(0).tolist())
+    assert found["hidden_norm_last"] == found["hidden_norm"][-1]
+    assert found["gate_saturation_mean"] == pytest.approx(float(seen.saturation_BT.mean()))
+    rows = seen.weights_BTN[:, -3:].mean(0)
+    assert torch.tensor(found["map"]).shape == (3, 5)
+    torch.testing.assert_close(torch.tensor(found["map"], dtype=torch.float64), rows)
+    # k_att = 2 stores the states of the steps 1, 3, ...: one of them is a symbol's.
+    assert found["early_weight"] == pytest.approx(float(rows[:, 0].sum() / rows.sum()))
+
+
+def test_where_nothing_is_read_there_is_no_weight_and_no_gradient():
+    found = sab_trace(model(retrieval="none"), TASK, seeded(), sequences=5)
+    assert found["early_weight"] == found["early_gradient"] == 0
+    assert max(found["memory_gradient"]) == max(found["read_norm"]) == 0
+
+
+def test_attention_on_the_symbols_alone_is_seen():
+    """With k_att of one symbol's length and one memory read, all the weight is there."""
+    own = model(k_att=3, k_top=1, few_memories="uniform", threshold="next")
+    task = Copy(1, symbols=2)
+    found = sab_trace(own, task, seeded(), sequences=5)
+    assert found["early_weight"] == 0, "the state stored is that of step 2, the first blank"
+    own = model(k_att=2, k_top=5, few_memories="uniform")
+    assert sab_trace(own, task, seeded(), sequences=5)["early_weight"] > 0.5
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_gradient_at_memories_is_autograd_s(fused, monkeypatch):
+    """The twin's memories, kept as they are made, get the same gradient through reads alone."""
+    own = model()
+    inputs = TASK.sample(4, seeded())["inputs"]
+    targets = torch.zeros_like(inputs)
+    targets[:, -3:] = inputs[:, :3]
+    made: dict[int, torch.Tensor] = {}
+
+    def read(net, out_BH, memories):
+        for i, memory in enumerate(memories):
+            # the read edge starts at a node of its own, so that the recurrence does not count
+            if i not in made:
+                made[i] = memory * 1.0
+                made[i].retain_grad()
+        return plain(net, out_BH, [made[i] for i in range(len(memories))])
+
+    plain = naive.read
+    monkeypatch.setattr(naive, "read", read)
+    logits, (_, _, stored) = naive.sab_loop(own, inputs)
+    (4 * sequence_loss(logits, targets)).backward()
+    nothing = torch.zeros(4, 6, dtype=torch.float64)
+    want = [made[i].grad if i in made and made[i].grad is not None else nothing for i in range(len(stored))]
+    if fused:
+        _, got = tanh_and_gradient(own, inputs, targets)
+    else:
+        with kernels.disabled():
+            _, got = tanh_and_gradient(own, inputs, targets)
+    torch.testing.assert_close(got, torch.stack([g.norm(dim=1).mean() for g in want]))
+    assert got.max() > 0
+
+
+def test_saturation_is_seen():
+    calm, loud = model(), model()
+    with torch.no_grad():
+        loud.bias_G[3 * 6 :] = 5.0
+    mean = [sab_trace(m, TASK, seeded(), sequences=5)["tanh_saturation_mean"] for m in (calm, loud)]
+    assert mean[0] == 0
+    assert mean[1] >= 0.5  # all candidates are
+
+
+def test_validation_keeps_accuracy_s_numbers_and_adds_two():
+    own = model()
+    found = validation(own, TASK, seeded(), sequences=10, traced=6)
+    plain = accuracy.validation(own, TASK, seeded(), sequences=10)
+    assert {name: found[name] for name in plain} == plain
+    assert set(found) - set(plain) == {"early_weight", "hidden_norm_last"}
+    assert 0 <= found["early_weight"] <= 1
+    assert found["hidden_norm_last"] > 0
+
+
+def test_the_trace_leaves_the_parameters_gradients_alone():
+    own = model()
+    sab_trace(own, TASK, seeded(), sequences=5)
+    assert all(p.grad is None for p in own.parameters())
+
+
+def test_a_share_of_nothing_is_zero():
+    assert share(torch.zeros(2), torch.zeros(3)) == 0
+    assert share(torch.ones(2), torch.ones(8)) == 0.25

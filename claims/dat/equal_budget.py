@@ -27,7 +27,7 @@ def protocol(profile: str) -> Protocol:
         cells |= {
             f"{a}_dat": scale.dat(kind),
             f"{a}_equal": scale.equal_budget(kind),
-            f"{a}_untaught": scale.untaught(kind),
+            f"{a}_ordinary": scale.ordinary(kind),
         }
         premises += [
             learned(scale, f"{a}_dat", f"{label}, DAT"),
@@ -52,9 +52,9 @@ def protocol(profile: str) -> Protocol:
         criteria=(*premises, *criteria),
         controls=tuple(
             Control(
-                name=f"{HYBRIDS[a][1]}: the delay teaches another sequence's answers",
+                name=f"{HYBRIDS[a][1]}: attention takes part from the start",
                 criterion=f"{a}_survives",
-                swap={f"{a}_dat": f"{a}_untaught"},
+                swap={f"{a}_dat": f"{a}_ordinary"},
             )
             for a in TWO
         ),

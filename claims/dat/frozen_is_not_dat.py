@@ -28,7 +28,7 @@ def protocol(profile: str) -> Protocol:
         cells |= {
             f"{a}_dat": scale.dat(kind),
             f"{a}_frozen": scale.frozen(kind),
-            f"{a}_untaught": scale.untaught(kind),
+            f"{a}_ordinary": scale.ordinary(kind),
         }
         premises += [
             learned(scale, f"{a}_dat", f"{label}, DAT"),
@@ -53,9 +53,9 @@ def protocol(profile: str) -> Protocol:
         criteria=(*premises, *criteria),
         controls=tuple(
             Control(
-                name=f"{HYBRIDS[a][1]}: the delay teaches another sequence's answers",
+                name=f"{HYBRIDS[a][1]}: attention takes part from the start",
                 criterion=f"{a}_bypass_beats_frozen",
-                swap={f"{a}_dat": f"{a}_untaught"},
+                swap={f"{a}_dat": f"{a}_ordinary"},
             )
             for a in TWO
         ),

@@ -24,9 +24,15 @@ CPU_MODEL: Mapping[str, Any] = {
     "updater_layers": 2,
 }
 
+CPU_WORDS = "width 64 for 256, 4 memory tokens for 16, layers 2/1/2/1 for 8/4/8/4"
+SMOKE_MODEL: Mapping[str, Any] = {**CPU_MODEL, "width": 16, "encoder_layers": 1, "updater_layers": 1}
+
 BETAS = (0.9, 0.95)
 PAPER_SMT: Mapping[str, Any] = {"steps": 20_000, "batch": 32, "lr": 3e-4, "warmup": 200}
 PAPER_DMT: Mapping[str, Any] = {"steps": 1_500, "batch": 32, "lr": 3e-5, "warmup": 15, "decay": "cosine"}
+CPU_DMT: Mapping[str, Any] = {"steps": 200, "batch": 32, "lr": 3e-4, "warmup": 10, "decay": "cosine"}
+SMOKE_SMT: Mapping[str, Any] = {"steps": 6, "batch": 2, "lr": 1e-3, "warmup": 2}
+SMOKE_DMT: Mapping[str, Any] = {"steps": 4, "batch": 2, "lr": 2e-4, "warmup": 2, "decay": "cosine"}
 
 
 def model(arguments: Mapping[str, Any], vocabulary: int) -> Part:

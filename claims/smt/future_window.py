@@ -4,7 +4,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from claims.smt._shared import CPU_MODEL, PAPER, PAPER_DMT, PAPER_MODEL, PAPER_SMT, choices, dmt, model, smt
+from claims.smt._shared import (
+    CPU_DMT,
+    CPU_MODEL,
+    CPU_WORDS,
+    PAPER,
+    PAPER_DMT,
+    PAPER_MODEL,
+    PAPER_SMT,
+    SMOKE_DMT,
+    SMOKE_MODEL,
+    SMOKE_SMT,
+    choices,
+    dmt,
+    model,
+    smt,
+)
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe, part
 
@@ -13,18 +28,18 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
     "smoke": {
         "length": 6,
         "windows": (1, 4, 6),
-        "model": {**CPU_MODEL, "width": 16, "encoder_layers": 1, "updater_layers": 1},
-        "smt": {"steps": 4, "batch": 2, "lr": 1e-3, "warmup": 2},
-        "dmt": {"steps": 2, "batch": 2, "lr": 2e-4, "warmup": 2, "decay": "cosine"},
+        "model": SMOKE_MODEL,
+        "smt": SMOKE_SMT,
+        "dmt": SMOKE_DMT,
         "judged": 8,
     },
     "cpu": {
         "length": 16,
         "windows": (1, 4, 16),
         "model": CPU_MODEL,
-        "smt": {"steps": 1_500, "batch": 16, "lr": 1e-3, "warmup": 20},
-        "dmt": {"steps": 200, "batch": 32, "lr": 3e-4, "warmup": 10, "decay": "cosine"},
-        "judged": 512,
+        "smt": {"steps": 1_000, "batch": 16, "lr": 1e-3, "warmup": 20},
+        "dmt": CPU_DMT,
+        "judged": 256,
     },
     "paper": {
         "length": 64,
@@ -137,12 +152,11 @@ claim = Claim(
         "fails for small T_f and works at 64."
     ),
     profiles={
-        "smoke": protocol("smoke", "mechanics only: T=6, 4 SMT and 2 DMT steps"),
+        "smoke": protocol("smoke", "mechanics only: T=6, 6 SMT and 4 DMT steps"),
         "cpu": protocol(
             "cpu",
-            "T=16 for 64 and T_f in {1, 4, 16} for {1, 2, 4, …, 64}; width 64 for 256, 4 memory tokens for "
-            "16, layers 2/1/2/1 for 8/4/8/4; 1,500 SMT steps of 16 sequences with all splits, 200 DMT steps "
-            "of 32 sequences.",
+            f"T=16 for 64 and T_f in {{1, 4, 16}} for {{1, 2, 4, …, 64}}; {CPU_WORDS}; 1,000 SMT steps of 16 "
+            "sequences with all splits, 200 DMT steps of 32 sequences.",
         ),
         "paper": protocol("paper", ""),
     },

@@ -1,20 +1,90 @@
 """Fig. 13: beyond the training length the recurrent student passes its teacher."""
 
-from claims.smt._shared import PAPER, choices
-from claims.smt._stack import SCALES, TIMES, cells
-from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+from collections.abc import Mapping
+from typing import Any
 
+from claims.smt._shared import (
+    CPU_DMT,
+    CPU_MODEL,
+    CPU_WORDS,
+    PAPER,
+    PAPER_DMT,
+    PAPER_MODEL,
+    PAPER_SMT,
+    SMOKE_DMT,
+    SMOKE_MODEL,
+    SMOKE_SMT,
+    choices,
+    dmt,
+    model,
+    smt,
+)
+from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+from repro.recipe import Recipe, part
+
+SYMBOLS, DEPTH = 4, 4
+TIMES = (1, 2, 4, 8)  # lengths judged, in training lengths
+SCALES: Mapping[str, Mapping[str, Any]] = {
+    "smoke": {
+        "length": 10,
+        "model": SMOKE_MODEL,
+        "smt": SMOKE_SMT,
+        "splits": 2,
+        "dmt": SMOKE_DMT,
+        "judged": 8,
+    },
+    "cpu": {
+        "length": 24,
+        "model": CPU_MODEL,
+        "smt": {"steps": 600, "batch": 96, "lr": 1e-3, "warmup": 20},
+        "splits": 1,
+        "dmt": CPU_DMT,
+        "judged": 256,
+    },
+    "paper": {
+        "length": 64,
+        "model": PAPER_MODEL,
+        "smt": PAPER_SMT,
+        "splits": None,
+        "dmt": PAPER_DMT,
+        "judged": 256,
+    },
+}
 # The paper's gain at 8 times the training length is 0.39 − 0.16 = 0.23 nats; ours has to be at least 0.05.
-# Inside the training length the teacher may not be the worse one by more than 0.02.
-GAIN, INSIDE = 0.05, 0.02
+# Passing a teacher that falls apart is not enough: at that length the student may be at most 0.2 nats worse
+# than its teacher was inside the training length (guessing is ln 4 = 1.39). Inside, the teacher may not be
+# the worse one by more than 0.02.
+GAIN, HOLDS, INSIDE = 0.05, 0.2, 0.02
+
+
+def cells(scale: str) -> dict[str, Recipe]:
+    """Return the recipes: SMT and DMT, and the same towards another sequence's memories."""
+    at = SCALES[scale]
+
+    def recipe(**options: Any) -> Recipe:
+        return Recipe(
+            task=part("reference.tasks.stack.Stack", length=at["length"], symbols=SYMBOLS, depth=DEPTH),
+            model=model(at["model"], SYMBOLS + 1),
+            stages=(smt(at["smt"], splits=at["splits"]), dmt(at["dmt"], **options)),
+            measures=(
+                part("reference.measure.drift.drift", size=at["judged"]),
+                part(
+                    "reference.measure.drift.lengths",
+                    at=tuple(at["length"] * k for k in TIMES),
+                    size=min(at["judged"], 64),
+                    positions=min(16, at["length"] - 1),
+                ),
+            ),
+        )
+
+    return {"dmt": recipe(), "shuffled": recipe(targets="shuffled")}
 
 
 def protocol(scale: str, words: str) -> Protocol:
-    """Return the protocol of one profile; its cells are those of `smt.drift`, trained once for both."""
+    """Return the protocol of one profile."""
     lengths = tuple(SCALES[scale]["length"] * k for k in TIMES)
-    some = cells(scale)
     return Protocol(
-        cells={"dmt": some["dmt"], "shuffled": some["shuffled"]},
+        cells=cells(scale),
         criteria=(
             Criterion(
                 name="teacher-learned",
@@ -37,6 +107,15 @@ def protocol(scale: str, words: str) -> Protocol:
                 paper=0.23,
             ),
             Criterion(
+                name="student-holds",
+                kind="train",
+                statement=f"Student's loss at {TIMES[-1]} times the training length minus teacher's inside",
+                cell="dmt",
+                metric=f"excess_at_{lengths[-1]}",
+                at_most=HOLDS,
+                sd_floor=0.02,
+            ),
+            Criterion(
                 name="teacher-better-inside",
                 kind="train",
                 statement="Teacher's loss minus student's at the training length",
@@ -50,7 +129,7 @@ def protocol(scale: str, words: str) -> Protocol:
         controls=(
             Control(
                 name="student taught another sequence's memories",
-                criterion="student-passes-teacher",
+                criterion="student-holds",
                 swap={"dmt": "shuffled"},
             ),
         ),
@@ -99,8 +178,8 @@ claim = Claim(
         "smoke": protocol("smoke", "mechanics only: 6 SMT and 4 DMT steps"),
         "cpu": protocol(
             "cpu",
-            "Trained at T=24 for 64, tested to 192 for 512 (8 times, as in the paper); width 64 for 256, 4 "
-            "memory tokens for 16, layers 2/1/2/1 for 8/4/8/4; 700 SMT and 200 DMT steps.",
+            f"Trained at T=24 for 64, tested to 192 for 512 (8 times, as in the paper); {CPU_WORDS}; 600 SMT "
+            "steps of one random split of each of 96 sequences (for all splits of 32), 200 DMT steps of 32.",
         ),
         "paper": protocol("paper", ""),
     },

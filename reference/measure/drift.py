@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -35,9 +36,11 @@ def drift(
             that step around their mean over the `size` sequences. 0: on the teacher; 1: as good as the mean.
         drift_mse, one_step_mse: the same errors as mean squares of one number of the memory.
         first_drift: of the first step. late_drift, late_mse: mean over the last quarter of the steps.
-        late_rise: late_drift minus the mean over the quarter before: about 0 on a plateau.
+        late_rise: late_drift minus the mean over the quarter before; rise_share: the same over late_drift.
+            Both are 0 on a plateau; the share is 0.29 where drift grows by the same amount every step.
         one_step_mean, one_step_late: 1 − R² of single steps, over all steps and over the last quarter.
-        growth: late_drift / one_step_late: how much more than one step's error the rollout collects.
+        growth: late_drift / one_step_late: how much more than one step's error the rollout collects;
+            doublings: its log2, 0 where the rollout stays as close as one step.
         explained: squared correlation over the sequences of a sequence's mean one-step error with its late
             rollout error. It belongs to this one model; it says nothing about differently trained ones.
         loss, accuracy: of the readout on the rolled-out memories, over all answers at rolled positions.
@@ -60,6 +63,8 @@ def drift(
     late = -(len(spread) // -4)
     by_step, single_by_step = error.mean(0) / spread, step.mean(0) / spread[1 - first :]
     late_drift, late_step = by_step[-late:].mean().item(), single_by_step[-late:].mean().item()
+    late_rise = late_drift - by_step[-2 * late : -late].mean().item()
+    growth = max(late_drift, 1e-12) / max(late_step, 1e-12)
     pair = torch.stack((step.mean(1), error[:, -late:].mean(1)))
     return {
         "drift": by_step.tolist(),
@@ -68,11 +73,13 @@ def drift(
         "one_step_mse": step.mean(0).tolist(),
         "first_drift": by_step[0].item(),
         "late_drift": late_drift,
-        "late_rise": late_drift - by_step[-2 * late : -late].mean().item(),
+        "late_rise": late_rise,
+        "rise_share": late_rise / max(late_drift, 1e-12),
         "late_mse": error.mean(0)[-late:].mean().item(),
         "one_step_mean": single_by_step.mean().item(),
         "one_step_late": late_step,
-        "growth": late_drift / max(late_step, 1e-12),
+        "growth": growth,
+        "doublings": math.log2(growth),
         "explained": torch.corrcoef(pair)[0, 1].square().item(),
         "loss": loss,
         "accuracy": accuracy,
@@ -98,7 +105,7 @@ def lengths(
 
     Returns:
         student_at_L, teacher_at_L: loss in nats at length L, for each L. gain_at_L: teacher_at_L −
-            student_at_L.
+            student_at_L. excess_at_L: student_at_L − the teacher's loss at the first of the lengths.
 
     Raises:
         ValueError: an unknown `readout` or `start`; a length without room for `positions` places.
@@ -122,6 +129,7 @@ def lengths(
                 loss = cross_entropy(*decode(decoder, memory, batch, *pairs, future=1))
                 found[f"{name}_at_{length}"] = loss.item()
         found[f"gain_at_{length}"] = found[f"teacher_at_{length}"] - found[f"student_at_{length}"]
+        found[f"excess_at_{length}"] = found[f"student_at_{length}"] - found[f"teacher_at_{at[0]}"]
     return found
 
 

@@ -1,7 +1,9 @@
-"""Time of one SMT step over all splits: contexts in groups of like length against all padded to the longest.
+"""Time of one SMT step over all splits, by how the contexts of all lengths go through the encoder.
 
-Run `python -m reference.measure.smt_speed`. The loop over prefixes, one encoder and decoder call each, is
-shown beside them. Loss and gradients of all three are compared in float64 first.
+Run `python -m reference.measure.smt_speed`. Groups of like length (what training uses) against all contexts
+padded to the longest; shown beside them: one packed row a sequence under a block mask, and a loop over
+prefixes, one encoder and decoder call each. Loss and gradients of all are compared in float64 first. One
+thread; seconds of processor time, in turn, so that other load meets all alike.
 """
 
 from __future__ import annotations
@@ -9,23 +11,52 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import time
 from collections.abc import Sequence
+from functools import partial
 
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 from torch.nn import functional as F
 
 from reference.algorithms.smt import SupervisedMemory, cross_entropy, sampled_rows, uniformity
-from reference.models.smt import SMT, decode
+from reference.measure.timing import busy_seconds, log_interval
+from reference.models.smt import SMT, Encoder, decode, every_split, unit
 from reference.tasks.stack import Stack
 
 Batch = dict[str, Tensor]
 
 
+def packed(encoder: Encoder, x: Tensor) -> Tensor:
+    """Return the memories (B, T, K, M) of all prefixes of `x` (B, T), packed into one row a sequence.
+
+    A row holds the T · K registers and then the T (T + 1) / 2 tokens of all prefixes; a block mask keeps each
+    prefix to itself.
+    """
+    size, length = x.shape
+    k = len(encoder.registers)
+    end, place = torch.tril_indices(length, length, device=x.device)
+    registers = encoder.registers.repeat(length, 1).expand(size, -1, -1)
+    h = torch.cat((registers, encoder.embedding(x[:, place])), 1)
+    prefix = torch.cat((torch.arange(length, device=x.device).repeat_interleave(k), end))
+    positions = torch.cat((place.new_zeros(length * k), place - end))
+    mask = prefix[:, None] == prefix
+    memory = encoder.layers(h, positions, mask, slice(0, length * k))
+    return unit(encoder.out(memory)).unflatten(1, (length, k))
+
+
+class PackedRows(SupervisedMemory):
+    """The same step with the encoder's contexts in packed rows; the decoder's windows stay in groups."""
+
+    def backward(self, model: SMT, batch: Batch) -> Batch:
+        """Leave the gradients of the loss of `batch`; return it."""
+        memory = packed(model.encoder, batch["inputs"])
+        pairs = every_split(batch["inputs"])
+        found = decode(model.decoder, memory.flatten(0, 1), batch, *pairs, self.future, self.buckets)
+        return _finish(self, model, batch, memory, *found)
+
+
 class PrefixLoop(SupervisedMemory):
-    """The same loss, one prefix length at a time: nothing is padded, and each call is small."""
+    """The same step, one prefix length at a time: nothing is padded, and each call is small."""
 
     def backward(self, model: SMT, batch: Batch) -> Batch:
         """Leave the gradients of the loss of `batch`; return it."""
@@ -38,12 +69,19 @@ class PrefixLoop(SupervisedMemory):
             for t, end in enumerate(ends)
         ]
         logits, answers = (torch.cat(each) for each in zip(*parts, strict=True))
-        guess = model.updater(memory[:, :-1].flatten(0, 1), x[:, 1:].flatten())
-        dyn = F.mse_loss(guess, memory[:, 1:].flatten(0, 1))
-        dec, unif = cross_entropy(logits, answers), uniformity(sampled_rows(memory))
-        loss = self.decoding * dec + self.dynamics * dyn + self.uniform * unif
-        loss.backward()
-        return {"loss": loss.detach()}
+        return _finish(self, model, batch, memory, logits, answers)
+
+
+def _finish(
+    step: SupervisedMemory, model: SMT, batch: Batch, memory: Tensor, logits: Tensor, answers: Tensor
+) -> Batch:
+    """Leave the gradients of the loss of `memory` (B, T, K, M) and its decoded answers; return it."""
+    guess = model.updater(memory[:, :-1].flatten(0, 1), batch["inputs"][:, 1:].flatten())
+    dyn = F.mse_loss(guess, memory[:, 1:].flatten(0, 1))
+    dec, unif = cross_entropy(logits, answers), uniformity(sampled_rows(memory))
+    loss = step.decoding * dec + step.dynamics * dyn + step.uniform * unif
+    loss.backward()
+    return {"loss": loss.detach()}
 
 
 def difference(model: SMT, one: SupervisedMemory, other: SupervisedMemory, batch: Batch) -> float:
@@ -58,14 +96,6 @@ def difference(model: SMT, one: SupervisedMemory, other: SupervisedMemory, batch
     return max((a - b).abs().max().item() for a, b in zip(*found, strict=True)) / largest
 
 
-def ratio(slow: Sequence[float], fast: Sequence[float]) -> tuple[float, float, float]:
-    """Return the geometric mean of the paired ratios slow / fast and its 95 % t interval."""
-    logs = [math.log(a / b) for a, b in zip(slow, fast, strict=True)]
-    mean = statistics.fmean(logs)
-    half = student.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the float64 differences, the times and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,42 +104,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--memory", type=int, default=4)
     parser.add_argument("--buckets", type=int, default=SupervisedMemory.buckets)
-    parser.add_argument("--repeats", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=8)
     given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
+    torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = SMT(
-        5, given.width, 4, given.memory, encoder_layers=2, decoder_layers=1, updater_layers=2, context=None
-    )
+    model = SMT(5, given.width, 4, given.memory, encoder_layers=2, decoder_layers=1, updater_layers=2)
     task, generator = Stack(given.length, 4, 4), torch.Generator().manual_seed(0)
+    grouped = SupervisedMemory(buckets=given.buckets)
     steps = {
-        "groups of like length": SupervisedMemory(buckets=given.buckets),
+        f"{given.buckets} groups of like length": grouped,
         "one padded batch": SupervisedMemory(buckets=1),
+        "packed rows, block mask": PackedRows(buckets=given.buckets),
         "loop over prefixes": PrefixLoop(),
     }
-    grouped = steps["groups of like length"]
     model.double()
     for name, step in steps.items():
         apart = difference(model, grouped, step, task.sample(2, generator))
-        print(f"{name:<22} differs in loss and gradients by {apart:.1e} (float64, relative)")
+        print(f"{name:<24} differs in loss and gradients by {apart:.1e} (float64, relative)")
     model.float()
     batch = task.sample(given.batch, generator)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for repeat in range(given.repeats + 1):
-        for name, step in steps.items():  # in turn, so that other load on the machine meets all alike
+        for name, step in steps.items():
             model.zero_grad()
-            began = time.perf_counter()
-            step.backward(model, batch)
+            spent = busy_seconds(partial(step.backward, model, batch))
             if repeat:
-                seconds[name].append(time.perf_counter() - began)
-    sizes = f"T={given.length}, {given.batch} sequences, {given.threads} thread(s)"
-    print(f"{sizes}, {given.repeats} repeats in turn")
-    for name in steps:
-        line = f"{name:<22} {statistics.median(seconds[name]) * 1e3:9.1f} ms"
-        if name != "groups of like length":
-            mean, low, high = ratio(seconds[name], seconds["groups of like length"])
-            line += f"   {mean:5.2f}× the grouped step, 95 % interval [{low:.2f}, {high:.2f}]"
+                seconds[name].append(spent)
+    print(f"T={given.length}, {given.batch} sequences, one thread, {given.repeats} repeats in turn")
+    mine, *_ = seconds.values()
+    for name, theirs in seconds.items():
+        line = f"{name:<24} {statistics.median(theirs) * 1e3:9.1f} ms"
+        if theirs is not mine:
+            mean, half = log_interval(list(zip(theirs, mine, strict=True)))
+            low, middle, high = (math.exp(mean + side) for side in (-half, 0.0, half))
+            line += f"   {middle:5.2f}× the grouped step, 95 % interval [{low:.2f}, {high:.2f}]"
         print(line)
 
 

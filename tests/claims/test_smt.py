@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from repro import claim as claims_module
+from repro.claim import FIRST_SEED
 from repro.engine import run
 from repro.recipe import Recipe
+from repro.record import Record
 from repro.source import check_arguments, root
 from repro.trial import Trial
+from repro.verdict import decide_claim
 
 FOLDER = Path(__file__).parents[2] / "claims" / "smt"
 NAMES = (
@@ -64,8 +67,10 @@ def test_arms_share_their_first_stage_and_differ_in_one_thing():
             second, theirs = dmt.stages[1], cells[arm].stages[1]
             assert theirs.algorithm == second.algorithm.but(**change)
             assert (theirs.steps, theirs.batch, theirs.lr) == (second.steps, second.batch, second.lr)
-        extra = CLAIMS["length_extrapolation"].profiles[profile].cells
-        assert extra["dmt"] == dmt and extra["shuffled"] == cells["shuffled"]
+        longer = CLAIMS["length_extrapolation"].profiles[profile].cells
+        first, second = longer["dmt"].stages
+        assert longer["shuffled"].stages[0] == first
+        assert longer["shuffled"].stages[1].algorithm == second.algorithm.but(targets="shuffled")
 
 
 def test_the_exact_rows_hold_and_their_sabotage_does_not(tmp_path):
@@ -77,3 +82,86 @@ def test_the_exact_rows_hold_and_their_sabotage_does_not(tmp_path):
     for control in protocol.controls:
         criterion = judged[control.criterion]
         assert found[control.swap[criterion.cell]][criterion.metric] > criterion.at_most
+
+
+# What a run in which the claim holds leaves behind, by claim and cell.
+CLEAN, BROKEN = (
+    {"teacher_moved": 0, "updater_from_readout": 0},
+    {"teacher_moved": 9, "updater_from_readout": 1},
+)
+HOLDS = {
+    "drift": {
+        "smt": {"teacher_accuracy": 1.0, "late_drift": 0.8, "loss": 2.2},
+        "dmt": {"late_drift": 0.1, "loss": 0.05},
+        "teacher-steps": {"late_drift": 0.4},
+        "shuffled": {"late_drift": 1.0, "loss": 2.0},
+        "isolation": CLEAN,
+        "isolation-broken": BROKEN,
+    },
+    "length_extrapolation": {
+        "dmt": {"teacher_accuracy": 0.92, "gain_at_192": 2.0, "excess_at_192": 0.1, "gain_at_24": -0.1},
+        "shuffled": {"excess_at_192": 0.4},
+    },
+    "future_window": {
+        "joint-1": {"accuracy": 0.98},
+        "detached-1": {"accuracy": 0.13},
+        "detached-16": {"accuracy": 0.97},
+        "isolation": {"encoder_from_dynamics": 0},
+        "isolation-broken": {"encoder_from_dynamics": 0.1},
+    },
+    "gradient_flow": {"bptt": {"worst_span": 9.0}, "smt": {"worst_span": 1.0}},
+}
+
+
+def verdict(name, changes):
+    """Return the claim's verdict at the cpu profile when its runs left HOLDS, with some numbers changed."""
+    protocol = CLAIMS[name].profiles["cpu"]
+    records = {
+        cell: [
+            Record(
+                key=f"{cell}-{seed}",
+                recipe=protocol.cells[cell].to_plain(),
+                seed=FIRST_SEED + seed,
+                device="cpu",
+                device_class="cpu",
+                sources={},
+                metrics=metrics | changes.get(cell, {}),
+            )
+            for seed in range(protocol.seeds)
+        ]
+        for cell, metrics in HOLDS[name].items()
+    }
+    return decide_claim(name, protocol, records, "cpu").verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        *((name, {}, "reproduced") for name in HOLDS),
+        ("drift", {"dmt": {"late_drift": 0.8}}, "not reproduced"),
+        ("drift", {"teacher-steps": {"late_drift": 0.1}}, "not reproduced"),
+        ("drift", {"dmt": {"loss": 2.0}}, "not reproduced"),
+        ("drift", {"isolation": {"teacher_moved": 1}}, "not reproduced"),
+        ("drift", {"smt": {"late_drift": 0.1}}, "inconclusive"),
+        ("drift", {"shuffled": {"late_drift": 0.1}}, "inconclusive"),
+        ("length_extrapolation", {"dmt": {"gain_at_192": -0.1}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"excess_at_192": 0.4}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"gain_at_24": 0.1}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"teacher_accuracy": 0.5}}, "inconclusive"),
+        ("future_window", {"joint-1": {"accuracy": 0.13}}, "not reproduced"),
+        ("future_window", {"detached-16": {"accuracy": 0.13}}, "not reproduced"),
+        (
+            "future_window",
+            {"detached-1": {"accuracy": 0.98}},
+            "inconclusive",
+        ),  # the control is not red either
+        ("gradient_flow", {"bptt": {"worst_span": 1.0}}, "inconclusive"),
+        ("gradient_flow", {"smt": {"worst_span": 2.5}}, "inconclusive"),
+    ],
+)
+def test_the_bands_tell_the_claim_from_its_rivals(name, changes, expected):
+    assert verdict(name, changes) == expected
+
+
+def test_drift_is_the_headline_and_reading_claims_is_enough_to_know_it():
+    assert [name for name in NAMES if CLAIMS[name].headline] == ["drift"]

@@ -152,6 +152,19 @@ def test_the_check_of_isolation_can_fail():
         isolation(torch.Generator(), "cpu", training="other")
 
 
+@pytest.mark.parametrize("states", ["own", "teacher"])
+def test_dmt_teaches_updater_and_readout_and_nobody_else(states):
+    model = build()
+    step = DaggerMemory(states=states)
+    step.begin(model)
+    step.backward(model, draw(answers=1.0))
+    for name, p in model.named_parameters():
+        learns = name.startswith("updater") or (
+            name.startswith("readout") and name != "readout.embedding.weight"  # a readout sees no tokens
+        )
+        assert (p.grad is not None and bool(p.grad.any())) == learns, name
+
+
 def test_dmt_starts_the_readout_from_the_decoder_and_may_begin_twice():
     model = build()
     DaggerMemory().begin(model)

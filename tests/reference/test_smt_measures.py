@@ -11,7 +11,7 @@ from reference.measure.drift import drift, lengths
 from reference.measure.gradient_distance import gradient_distance
 from reference.measure.memory_uniformity import memory_uniformity
 from reference.measure.sequential_depth import Counter, degree, sequential_depth
-from reference.measure.smt_speed import PrefixLoop, difference, main, ratio
+from reference.measure.smt_speed import PackedRows, PrefixLoop, difference, main, packed
 from reference.models.smt import SMT, unit
 from reference.tasks.retrieval import Retrieval
 from reference.tasks.stack import Stack
@@ -65,6 +65,8 @@ def test_drift_is_one_minus_r_squared_by_step(start, first):
     assert found["accuracy"] == pytest.approx(hits / asked)
     assert found["late_drift"] == pytest.approx(sum(found["drift"][-3:]) / 3, rel=1e-5)
     assert found["late_rise"] == pytest.approx(found["late_drift"] - sum(found["drift"][-6:-3]) / 3, rel=1e-5)
+    assert found["rise_share"] == pytest.approx(found["late_rise"] / found["late_drift"])
+    assert 2 ** found["doublings"] == pytest.approx(found["growth"])
     assert found["growth"] == pytest.approx(found["late_drift"] / found["one_step_late"], rel=1e-5)
     assert 0 <= found["explained"] <= 1
 
@@ -105,6 +107,7 @@ def test_lengths_judge_student_and_teacher_at_the_same_answers():
     model = build()
     found = lengths(model, TASK, seeded(), at=(6, 12), size=8, positions=5, readout="decoder")
     assert found["gain_at_12"] == pytest.approx(found["teacher_at_12"] - found["student_at_12"])
+    assert found["excess_at_12"] == pytest.approx(found["student_at_12"] - found["teacher_at_6"])
     g = seeded()
     batch = Stack(6, 3, 3).sample(8, g)
     x, mask = batch["inputs"], batch["mask"].clone()
@@ -239,10 +242,21 @@ def test_through_time_and_a_group_a_prefix_are_deeper():
     assert counts[True]["depth_smt"] == counts[False]["depth_smt"]
 
 
-def test_the_prefix_loop_computes_the_same_step(capsys):
-    model = build().double()
-    assert difference(model, SupervisedMemory(), PrefixLoop(), TASK.sample(2, seeded())) < 1e-12
-    assert ratio([2.0, 4.0], [1.0, 2.0])[0] == pytest.approx(2)
+@pytest.mark.parametrize("other", [PrefixLoop, PackedRows])
+@pytest.mark.parametrize("future", [None, 2])
+def test_other_ways_through_the_encoder_compute_the_same_step(other, future):
+    model = build(memory_width=4).double()
+    step = SupervisedMemory(future=future)
+    assert difference(model, step, other(future=future), TASK.sample(3, seeded())) < 1e-12
+    assert difference(model, step, other(future=future, dynamics=0.2), TASK.sample(3, seeded())) > 1e-3
+
+
+def test_packed_rows_keep_each_prefix_to_itself():
+    model, x = build().double(), TASK.sample(3, seeded())["inputs"]
+    assert torch.allclose(packed(model.encoder, x), model.teach(x), atol=1e-12, rtol=0)
+
+
+def test_the_speed_table_names_every_way(capsys):
     main(["--length", "6", "--batch", "2", "--width", "16", "--repeats", "2"])
     printed = capsys.readouterr().out
-    assert printed.count("differs in loss and gradients") == 3 and "× the grouped step" in printed
+    assert printed.count("differs in loss and gradients") == 4 and printed.count("× the grouped step") == 3

@@ -91,10 +91,10 @@ CLEAN, BROKEN = (
 )
 HOLDS = {
     "drift": {
-        "smt": {"teacher_accuracy": 1.0, "late_drift": 0.8, "loss": 2.2},
-        "dmt": {"late_drift": 0.1, "loss": 0.05},
-        "teacher-steps": {"late_drift": 0.4},
-        "shuffled": {"late_drift": 1.0, "loss": 2.0},
+        "smt": {"teacher_accuracy": 0.97, "late_drift": 0.4, "loss": 0.58},
+        "dmt": {"late_drift": 0.1, "loss": 0.2},
+        "teacher-steps": {"late_drift": 0.3},
+        "shuffled": {"late_drift": 1.0, "loss": 0.6},
         "isolation": CLEAN,
         "isolation-broken": BROKEN,
     },
@@ -138,9 +138,9 @@ def verdict(name, changes):
     ("name", "changes", "expected"),
     [
         *((name, {}, "reproduced") for name in HOLDS),
-        ("drift", {"dmt": {"late_drift": 0.8}}, "not reproduced"),
+        ("drift", {"dmt": {"late_drift": 0.4}}, "not reproduced"),
         ("drift", {"teacher-steps": {"late_drift": 0.1}}, "not reproduced"),
-        ("drift", {"dmt": {"loss": 2.0}}, "not reproduced"),
+        ("drift", {"dmt": {"loss": 0.58}}, "not reproduced"),
         ("drift", {"isolation": {"teacher_moved": 1}}, "not reproduced"),
         ("drift", {"smt": {"late_drift": 0.1}}, "inconclusive"),
         ("drift", {"shuffled": {"late_drift": 0.1}}, "inconclusive"),

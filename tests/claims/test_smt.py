@@ -139,8 +139,8 @@ def verdict(name, changes):
     [
         *((name, {}, "reproduced") for name in HOLDS),
         ("drift", {"dmt": {"late_drift": 0.4}}, "not reproduced"),
-        ("drift", {"teacher-steps": {"late_drift": 0.1}}, "not reproduced"),
-        ("drift", {"dmt": {"loss": 0.58}}, "not reproduced"),
+        ("drift", {"teacher-steps": {"late_drift": 0.05}}, "not reproduced"),
+        ("drift", {"dmt": {"loss": 1.2}}, "not reproduced"),
         ("drift", {"isolation": {"teacher_moved": 1}}, "not reproduced"),
         ("drift", {"smt": {"late_drift": 0.1}}, "inconclusive"),
         ("drift", {"shuffled": {"late_drift": 0.1}}, "inconclusive"),

@@ -49,22 +49,23 @@ def sequence_flops(
     Raises:
         ValueError: a length that isn't a multiple of the segment.
     """
-    built = _headless(model, arguments)
+    more: dict[str, float] = {}
     if whole:
         counts = [forward_flops(_headless(model, {**arguments, "segment": n}), n)[-1] for n in lengths]
     else:
-        segment = arguments["segment"]
+        built, segment = _headless(model, arguments), arguments["segment"]
         if odd := [length for length in lengths if length % segment]:
             raise ValueError(f"{odd[0]} tokens aren't whole segments of {segment}; change either.")
         upto = forward_flops(built, max(lengths))
         counts = [upto[length // segment - 1] for length in lengths]
+        if hasattr(built, "memory_step"):
+            more["billions_last_written"] = (counts[-1] + _memory_flops(built)) / 1e9
     found: dict[str, float | list[float]] = {
         "flops": [float(count) for count in counts],
         "billions": counts[-1] / 1e9,
         **{f"flops_{length}": float(count) for length, count in zip(lengths, counts, strict=True)},
+        **more,
     }
-    if hasattr(built, "memory_step"):
-        found["billions_last_written"] = (counts[-1] + _memory_flops(built)) / 1e9
     if paper is not None:
         found["miss_percent"] = 100 * (counts[-1] / 1e9 / paper - 1)
     if len(counts) > 1:

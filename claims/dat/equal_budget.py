@@ -6,14 +6,16 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
+    SEED_OFFSET,
     WORDS,
     learned,
     least_gain,
+    no_delay,
     parts_plot,
     parts_shown,
 )
 from claims.dat.joint_l75 import AT, TWO
-from repro.claim import Claim, Control, Criterion, Protocol
+from repro.claim import Claim, Criterion, Protocol
 from repro.recipe import Recipe
 
 
@@ -50,17 +52,11 @@ def protocol(profile: str) -> Protocol:
     return Protocol(
         cells=cells,
         criteria=(*premises, *criteria),
-        controls=tuple(
-            Control(
-                name=f"{HYBRIDS[a][1]}: attention takes part from the start",
-                criterion=f"{a}_survives",
-                swap={f"{a}_dat": f"{a}_ordinary"},
-            )
-            for a in TWO
-        ),
+        controls=tuple(no_delay(c) for c in criteria),
         shown=tuple(s for a in TWO for s in parts_shown(scale, a, arms[a])),
         plots=tuple(parts_plot(scale, a, arms[a]) for a in TWO),
         scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 
 

@@ -4,80 +4,44 @@ from collections.abc import Sequence
 
 from claims.dat._shared import (
     CHOICES,
-    GPU,
+    EARLIER,
     HYBRIDS,
-    MULTIPLES,
     NOTES,
     PAPER,
     SCALES,
+    SEED_OFFSET,
     WORDS,
     arms_learned,
     both_arms,
     curve,
     gains,
-    half,
+    keeps,
+    no_delay,
     parts_plot,
     parts_shown,
 )
-from repro.claim import Claim, Control, Criterion, Protocol
+from repro.claim import Claim, Protocol
 
 AT = 3
-UNTAUGHT = "parallel"  # the hybrid that has the dearer control too
-TWO = ("parallel", "attn_on_lstm")
-
-
-def keeps(profile: str, arch: str) -> Criterion:
-    """Return the criterion on DAT's own accuracy: half of what is printed; at paper scale all but 0.1."""
-    scale = SCALES[profile]
-    printed = HYBRIDS[arch][3][MULTIPLES.index(AT)]
-    return Criterion(
-        name=f"{arch}_keeps",
-        kind="train",
-        statement=f"{HYBRIDS[arch][1]}: DAT's joint accuracy at {AT} times the training lengths",
-        cell=f"{arch}_dat",
-        metric=scale.metric("joint", AT),
-        at_least=round(printed - 0.1, 3) if scale is GPU else half(printed),
-        sd_floor=0.03,
-        paper=printed,
-    )
+TWO = ("parallel", "hybrid_block")
 
 
 def protocol(profile: str, some: Sequence[str]) -> Protocol:
     """Return the protocol of one profile for some of the hybrids."""
     scale = SCALES[profile]
+    judged = [criterion(scale, a, AT) for a in some for criterion in (keeps, gains)]
     labels = {a: {f"{a}_ordinary": "ordinary", f"{a}_dat": "DAT"} for a in some}
     return Protocol(
-        cells={
-            **{name: r for a in some for name, r in both_arms(scale, a).items()},
-            f"{UNTAUGHT}_untaught": scale.untaught(HYBRIDS[UNTAUGHT][0]),
-        },
+        cells={name: r for a in some for name, r in both_arms(scale, a).items()},
         criteria=(
             *(c for a in some for c in arms_learned(scale, a)),
-            *(keeps(profile, a) for a in some),
-            *(gains(scale, a, AT) for a in some),
+            *judged,
         ),
-        controls=(
-            *(
-                Control(
-                    name=f"{HYBRIDS[a][1]}: attention takes part from the start, {criterion}",
-                    criterion=f"{a}_{criterion}",
-                    swap={f"{a}_dat": f"{a}_ordinary"},
-                )
-                for a in some
-                for criterion in ("keeps", f"gains_{AT}x")
-            ),
-            *(
-                Control(
-                    name=f"{HYBRIDS[UNTAUGHT][1]}: the delay teaches another sequence's answers, {criterion}",
-                    criterion=f"{UNTAUGHT}_{criterion}",
-                    swap={f"{UNTAUGHT}_dat": f"{UNTAUGHT}_untaught"},
-                )
-                for criterion in ("keeps", f"gains_{AT}x")
-            ),
-        ),
+        controls=tuple(no_delay(c) for c in judged),
         shown=tuple(s for a in some for s in parts_shown(scale, a, labels[a])),
         plots=tuple(p for a in some for p in (curve(scale, a), parts_plot(scale, a, labels[a]))),
         scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 
 
@@ -101,9 +65,12 @@ claim = Claim(
     notes=(
         *NOTES,
         "At the cpu profile two of the hybrids are judged here, the other three in dat.length_curve.",
-        "Two controls must come out red: ordinary training in DAT's place, and, for one hybrid, DAT's "
-        "schedule with a phase 1 that teaches every sequence another one's answers, so that the "
-        "recurrent path has nothing to bring.",
+        "The criteria on DAT's own accuracy are the ones that their control can fail by itself: ordinary "
+        "training is judged by them in DAT's place. The control of a gain is no gain.",
+        EARLIER,
+        "Pilots (seeds below 1000): at a learning rate of 2e-3 attention did not learn recall in 2,800 "
+        "steps, at 1e-3 it did in 750 (Parallel); with modulus 5 an LSTM by itself had not finished "
+        "learning the sum after 5,000 steps.",
     ),
     headline=True,
 )

@@ -9,12 +9,15 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
+    SEED_OFFSET,
     WORDS,
     arms_learned,
     both_arms,
     curve,
     gains,
+    keeps,
     learned,
+    no_delay,
     parts_plot,
 )
 from claims.dat.joint_l75 import TWO
@@ -25,11 +28,20 @@ from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 TRANSFORMER, LSTM = (0.99, 0.09), 0.35
 TRANSFORMER_MOST, LSTM_MOST = 0.54, 0.67
 
+# An LSTM above attention: in pilots (seeds below 1000) at the reduced scale their ordinary arm did not learn
+# recall inside the training lengths in time, so there DAT is judged by itself.
+ABOVE = ("lstm_on_attn", "sandwich")
+
 
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile."""
     scale = SCALES[profile]
-    pairs = [(a, m) for a in HYBRIDS for m in ((2, 4) if scale is GPU or a in TWO else (2, 3, 4))]
+    alone = () if scale is GPU else ABOVE  # judged by DAT's own accuracy
+    judged = [
+        (keeps if a in alone else gains)(scale, a, m)
+        for a in HYBRIDS
+        for m in ((2, 4) if scale is GPU or a in TWO else (2, 3, 4))
+    ]
     transformer = (
         learned(scale, "transformer", "Transformer only", paper=TRANSFORMER[0]),
         Criterion(
@@ -49,8 +61,8 @@ def protocol(profile: str) -> Protocol:
             **{name: scale.ordinary(kind) for name, (kind, _) in ALONE.items()},
         },
         criteria=(
-            *(c for a in HYBRIDS for c in arms_learned(scale, a)),
-            *(gains(scale, a, m) for a, m in pairs),
+            *(c for a in HYBRIDS for c in arms_learned(scale, a)[a in alone :]),
+            *judged,
             Criterion(
                 name="lstm_lacks_recall",
                 kind="train",
@@ -64,14 +76,7 @@ def protocol(profile: str) -> Protocol:
             *(transformer if scale is GPU else ()),
         ),
         controls=(
-            *(
-                Control(
-                    name=f"{HYBRIDS[a][1]}, {m}×: attention takes part from the start",
-                    criterion=f"{a}_gains_{m}x",
-                    swap={f"{a}_dat": f"{a}_ordinary"},
-                )
-                for a, m in pairs
-            ),
+            *(no_delay(c) for c in judged),
             Control(
                 name="with attention beside it",
                 criterion="lstm_lacks_recall",
@@ -136,6 +141,7 @@ def protocol(profile: str) -> Protocol:
             ),
         ),
         scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 
 
@@ -154,7 +160,13 @@ claim = Claim(
     notes=(
         *NOTES,
         "At the cpu profile the three hybrids that dat.joint_l75 leaves out are judged at three times "
-        "the training lengths here, and the Transformer alone is shown, not judged: whether it learns "
-        "the sum inside the training lengths within this budget is not the paper's statement.",
+        "the training lengths here, too.",
+        "LSTM∘Attn and Sandwich are judged by DAT's own accuracy at the cpu profile, not by a gain: in "
+        "pilots (seeds below 1000) their ordinary arm had not learned recall inside the training lengths "
+        "after 3,600 steps (0.47 and 0.45; one LSTM∘Attn seed of two had, at 4,000), and a model that "
+        "has not learned has nothing to extrapolate. At the paper's scale all five are judged by their "
+        "gain.",
+        "The Transformer alone is shown, not judged, at the cpu profile: whether it learns the sum "
+        "inside the training lengths within this budget is not the paper's statement.",
     ),
 )

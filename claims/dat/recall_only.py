@@ -7,6 +7,7 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
+    SEED_OFFSET,
     WORDS,
     half,
     learned,
@@ -87,6 +88,7 @@ def protocol(profile: str) -> Protocol:
             ),
         ),
         scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 
 

@@ -1,6 +1,17 @@
 """The paper's explanation, measured: the softmax thins out over more candidates, and recall errors follow."""
 
-from claims.dat._shared import CHOICES, HYBRIDS, MULTIPLES, NOTES, PAPER, SCALES, WORDS, Scale, learned
+from claims.dat._shared import (
+    CHOICES,
+    HYBRIDS,
+    MULTIPLES,
+    NOTES,
+    PAPER,
+    SCALES,
+    SEED_OFFSET,
+    WORDS,
+    Scale,
+    learned,
+)
 from claims.dat.joint_l75 import TWO
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe
@@ -93,6 +104,7 @@ def protocol(profile: str) -> Protocol:
             for name, word in MEASURES.items()
         ),
         scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 
 

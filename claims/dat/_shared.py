@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from repro.claim import Control, Criterion, Line, Plot, Shown
+from repro.claim import Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Part, Recipe, Stage, part
 
 PAPER = (
@@ -394,4 +394,64 @@ def parts_shown(scale: Scale, arch: str, cells: Mapping[str, str], multiple: int
         )
         for cell, arm in cells.items()
         for name in ("joint", *BOTH)
+    )
+
+
+def dat_against(
+    profile: str,
+    some: Sequence[str],
+    arms: Mapping[str, str],
+    *,
+    rival: str,
+    name: str,
+    statement: str,
+    at_least: Callable[[Scale, str], float],
+    multiple: int,
+) -> Protocol:
+    """Return the protocol of an experiment of ours: DAT judged against another arm of the same hybrid.
+
+    Args:
+        some: the hybrids.
+        arms: arm → its words in plots and tables; the first is the one that DAT is judged against.
+        rival: the same in the words of its premise; `name` and `statement` are the criterion's, behind the
+            hybrid's.
+        at_least: scale and hybrid → the least difference of joint accuracy at `multiple` times the lengths.
+    """
+    scale = SCALES[profile]
+    ways = {"equal": scale.equal_budget, "frozen": scale.frozen, "untaught": scale.untaught}
+    judged = next(iter(arms))
+    cells: dict[str, Recipe] = {}
+    premises, criteria = [], []
+    for a in some:
+        kind, label, _, _ = HYBRIDS[a]
+        cells |= {
+            f"{a}_dat": scale.dat(kind),
+            **{f"{a}_{arm}": ways[arm](kind) for arm in arms},
+            f"{a}_ordinary": scale.ordinary(kind),
+        }
+        premises += [
+            learned(scale, f"{a}_dat", f"{label}, DAT"),
+            learned(scale, f"{a}_{judged}", f"{label}, {rival}"),
+        ]
+        criteria.append(
+            Criterion(
+                name=f"{a}_{name}",
+                kind="train",
+                statement=f"{label}: {statement}, joint at {multiple} times the training lengths",
+                cell=f"{a}_dat",
+                rival=f"{a}_{judged}",
+                metric=scale.metric("joint", multiple),
+                at_least=at_least(scale, a),
+                sd_floor=0.03,
+            )
+        )
+    lines = {a: {f"{a}_{arm}": words for arm, words in {**arms, "dat": "DAT"}.items()} for a in some}
+    return Protocol(
+        cells=cells,
+        criteria=(*premises, *criteria),
+        controls=tuple(no_delay(c) for c in criteria),
+        shown=tuple(s for a in some for s in parts_shown(scale, a, lines[a])),
+        plots=tuple(parts_plot(scale, a, lines[a]) for a in some),
+        scale=WORDS[profile],
+        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )

@@ -259,10 +259,14 @@ def printed_gain(arch: str, multiple: int) -> float:
     return round(dat[MULTIPLES.index(multiple)] - ordinary[MULTIPLES.index(multiple)], 3)
 
 
-def least_gain(scale: Scale, arch: str, multiple: int) -> float:
-    """Return the least gain: 80 % of the printed one at the paper's scale; half, scaled by room, below."""
-    printed = printed_gain(arch, multiple)
+def band_of_gain(scale: Scale, printed: float) -> float:
+    """Return the least gain: half of the printed one times the room; at paper scale 80 % of it."""
     return round(0.8 * printed, 3) if scale is GPU else half(printed * scale.room)
+
+
+def least_gain(scale: Scale, arch: str, multiple: int) -> float:
+    """Return the band of DAT's gain over ordinary training."""
+    return band_of_gain(scale, printed_gain(arch, multiple))
 
 
 def learned(
@@ -395,6 +399,40 @@ def parts_shown(scale: Scale, arch: str, cells: Mapping[str, str], multiple: int
         for cell, arm in cells.items()
         for name in ("joint", *BOTH)
     )
+
+
+def table(
+    scale: Scale,
+    question: str,
+    title: str,
+    models: Mapping[str, tuple[str, str, tuple[float, ...]]],
+    multiples: Sequence[float],
+) -> tuple[tuple[Shown, ...], Plot]:
+    """Return every number of a printed table of one question beside ours, and its plot."""
+    shown = tuple(
+        Shown(cell=cell, metric=scale.metric(question, m), label=f"{label} at {m}×", paper=value)
+        for cell, (_, label, values) in models.items()
+        for m, value in zip(multiples, values, strict=True)
+    )
+    plot = Plot(
+        name=question,
+        title=title,
+        x_label="pairs / longest training length",
+        y_label=f"{question} accuracy",
+        x=tuple(multiples),
+        lines=tuple(
+            Line(
+                cell=cell,
+                metrics=tuple(scale.metric(question, m) for m in multiples),
+                label=label,
+                paper=values,
+            )
+            for cell, (_, label, values) in models.items()
+        ),
+        level=1 / scale.modulus,
+        level_label="chance",
+    )
+    return shown, plot
 
 
 def dat_against(

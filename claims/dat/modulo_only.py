@@ -1,7 +1,18 @@
 """Table 2: the sum alone. An LSTM extrapolates; with attention beside it ordinary training does not."""
 
-from claims.dat._shared import CHOICES, GPU, NOTES, PAPER, SCALES, SEED_OFFSET, WORDS, half, learned
-from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+from claims.dat._shared import (
+    CHOICES,
+    GPU,
+    NOTES,
+    PAPER,
+    SCALES,
+    SEED_OFFSET,
+    WORDS,
+    band_of_gain,
+    learned,
+    table,
+)
+from repro.claim import Claim, Control, Criterion, Protocol
 
 MULTIPLES = (1, 1.2, 2, 4)  # L = 25, 30, 50, 100
 MODELS = {
@@ -27,12 +38,13 @@ def protocol(profile: str) -> Protocol:
             cell="lstm",
             rival=rival,
             metric=scale.metric("modulo", multiple),
-            at_least=round(0.8 * printed, 3) if scale is GPU else half(printed * scale.room),
+            at_least=band_of_gain(scale, printed),
             sd_floor=0.03,
             paper=printed,
         )
 
     judged = [(rival, m) for rival in rivals for m in JUDGED]
+    shown, plot = table(scale, "modulo", "The sum alone (Table 2)", MODELS, MULTIPLES)
     return Protocol(
         cells={
             **{cell: scale.ordinary(kind, ["modulo"]) for cell, (kind, _, _) in MODELS.items()},
@@ -53,31 +65,8 @@ def protocol(profile: str) -> Protocol:
             )
             for rival, m in judged
         ),
-        shown=tuple(
-            Shown(cell=cell, metric=scale.metric("modulo", m), label=f"{label} at {m}×", paper=value)
-            for cell, (_, label, values) in MODELS.items()
-            for m, value in zip(MULTIPLES, values, strict=True)
-        ),
-        plots=(
-            Plot(
-                name="modulo",
-                title="The sum alone (Table 2)",
-                x_label="pairs / longest training length",
-                y_label="modulo accuracy",
-                x=MULTIPLES,
-                lines=tuple(
-                    Line(
-                        cell=cell,
-                        metrics=tuple(scale.metric("modulo", m) for m in MULTIPLES),
-                        label=label,
-                        paper=values,
-                    )
-                    for cell, (_, label, values) in MODELS.items()
-                ),
-                level=1 / scale.modulus,
-                level_label="chance",
-            ),
-        ),
+        shown=shown,
+        plots=(plot,),
         scale=WORDS[profile],
         seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )

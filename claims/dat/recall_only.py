@@ -2,17 +2,17 @@
 
 from claims.dat._shared import (
     CHOICES,
-    GPU,
     MULTIPLES,
     NOTES,
     PAPER,
     SCALES,
     SEED_OFFSET,
     WORDS,
-    half,
+    band_of_gain,
     learned,
+    table,
 )
-from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+from repro.claim import Claim, Control, Criterion, Protocol
 
 MODELS = {
     "lstm": ("LstmOnly", "LSTM", (0.83, 0.53, 0.37, 0.28)),
@@ -36,12 +36,13 @@ def protocol(profile: str) -> Protocol:
             cell=cell,
             rival="lstm",
             metric=scale.metric("recall", multiple),
-            at_least=round(0.8 * printed, 3) if scale is GPU else half(printed * scale.room),
+            at_least=band_of_gain(scale, printed),
             sd_floor=0.03,
             paper=printed,
         )
 
     judged = [(cell, m) for cell in ("transformer", "hybrid_block") for m in JUDGED]
+    shown, plot = table(scale, "recall", "Recall alone (Table 1)", MODELS, MULTIPLES)
     return Protocol(
         cells={
             **{cell: scale.ordinary(kind, ["recall"]) for cell, (kind, _, _) in MODELS.items()},
@@ -62,31 +63,8 @@ def protocol(profile: str) -> Protocol:
             )
             for cell, m in judged
         ),
-        shown=tuple(
-            Shown(cell=cell, metric=scale.metric("recall", m), label=f"{label} at {m}×", paper=value)
-            for cell, (_, label, values) in MODELS.items()
-            for m, value in zip(MULTIPLES, values, strict=True)
-        ),
-        plots=(
-            Plot(
-                name="recall",
-                title="Recall alone (Table 1)",
-                x_label="pairs / longest training length",
-                y_label="recall accuracy",
-                x=tuple(float(m) for m in MULTIPLES),
-                lines=tuple(
-                    Line(
-                        cell=cell,
-                        metrics=tuple(scale.metric("recall", m) for m in MULTIPLES),
-                        label=label,
-                        paper=values,
-                    )
-                    for cell, (_, label, values) in MODELS.items()
-                ),
-                level=1 / scale.modulus,
-                level_label="chance",
-            ),
-        ),
+        shown=shown,
+        plots=(plot,),
         scale=WORDS[profile],
         seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )

@@ -29,7 +29,7 @@ MULTIPLES = (1, 2, 3, 4)  # of the longest training length: the paper's L = 25, 
 BOTH = ("modulo", "recall")
 PAPER_MODULUS = 10
 LEARNED = 0.9
-ABOVE = ("lstm_on_attn", "sandwich")  # an LSTM above attention: see BY_ITSELF
+LACK_RECALL = ("lstm_on_attn", "attn_on_lstm")  # not judged where the scale is reduced: see NOT_JUDGED
 
 
 @dataclass(frozen=True)
@@ -228,15 +228,21 @@ EARLIER = (
     "control was DAT's schedule with a phase 1 that teaches every sequence another one's answers: "
     "Parallel at three times the lengths 0.22, 0.95, 0.35, against 0.77, 0.64, 0.60 with DAT and 0.24, "
     "0.35, 0.21 with ordinary training. A phase 1 without the task can thus lead to the same division of "
-    "work; it is now an arm of dat.frozen_is_not_dat. Lengths and steps were enlarged and Attn∘LSTM "
-    "moved to dat.length_curve for the premise; the rule of the bands is as it was, the seeds are fresh."
+    "work; it is now an arm of dat.frozen_is_not_dat. Lengths and steps were enlarged, the seeds are fresh. "
+    "The band of DAT's own accuracy was half of the printed one; it is now half way from chance (1 / "
+    "modulus) to it, since a pilot of ordinary training (seed 5, Parallel 0.48) was at the old one."
+)
+NOT_JUDGED = (
+    "At the cpu profile LSTM∘Attn and Attn∘LSTM are trained and shown, not judged: in pilots of this "
+    "recipe (seed 5) they had not learned recall inside the training lengths with DAT (0.75 and 0.62, "
+    "still rising), and a model that has not learned has nothing to extrapolate. Of six pairs an LSTM by "
+    "itself remembers more than half, so attention has less to gain there than at the paper's 25. "
+    "Parallel and Hybrid Block had learned (1.00). At the paper's scale all five are judged."
 )
 BY_ITSELF = (
-    "At the cpu profile LSTM∘Attn and Sandwich are judged by DAT's own accuracy, not by a gain: in "
-    "pilots (seeds below 1000) their ordinary arm had not learned recall inside the training lengths "
-    "after 3,600 steps (joint 0.46 and 0.43; another seed of LSTM∘Attn had, 0.95 at 4,000), and a model "
-    "that has not learned has nothing to extrapolate. Ordinary training is the control, in DAT's place. "
-    "At the paper's scale all five are judged by their gain, too."
+    "At the cpu profile Sandwich is judged by DAT's own accuracy, not by a gain: in a pilot (seed below "
+    "1000) its ordinary arm had not learned recall inside the training lengths after 3,600 steps (joint "
+    "0.43). Ordinary training is the control, in DAT's place."
 )
 NOTES = (
     "The abstract's 'over 90 % at three times the length' fails for Attn∘LSTM in the paper's own figure: "
@@ -287,7 +293,10 @@ def learned(
 
 
 def keeps(scale: Scale, arch: str, multiple: int) -> Criterion:
-    """Return the criterion on DAT's own accuracy: half of what is printed; at paper scale all but 0.1."""
+    """Return the criterion on DAT's own accuracy.
+
+    Half way from chance at the sum to what is printed; at paper scale all but 0.1 of it.
+    """
     printed = HYBRIDS[arch][3][MULTIPLES.index(multiple)]
     return Criterion(
         name=f"{arch}_keeps_{multiple}x",
@@ -295,7 +304,7 @@ def keeps(scale: Scale, arch: str, multiple: int) -> Criterion:
         statement=f"{HYBRIDS[arch][1]}: DAT's joint accuracy at {multiple} times the training lengths",
         cell=f"{arch}_dat",
         metric=scale.metric("joint", multiple),
-        at_least=round(printed - 0.1, 3) if scale is GPU else half(printed),
+        at_least=round(printed - 0.1, 3) if scale is GPU else half(printed + 1 / scale.modulus),
         sd_floor=0.03,
         paper=printed,
     )
@@ -332,9 +341,14 @@ def both_arms(scale: Scale, arch: str) -> dict[str, Recipe]:
     return {f"{arch}_ordinary": scale.ordinary(kind), f"{arch}_dat": scale.dat(kind)}
 
 
+def judged_hybrids(scale: Scale) -> tuple[str, ...]:
+    """Return the hybrids that are judged at this scale."""
+    return tuple(a for a in HYBRIDS if scale is GPU or a not in LACK_RECALL)
+
+
 def by_itself(scale: Scale, arch: str) -> bool:
     """Return whether DAT is judged by its own accuracy only, since its rival does not learn at this scale."""
-    return scale is not GPU and arch in ABOVE
+    return scale is not GPU and arch == "sandwich"
 
 
 def arms_learned(scale: Scale, arch: str) -> tuple[Criterion, ...]:

@@ -77,11 +77,17 @@ class DaggerMemory:
         with torch.no_grad():
             taught = model.encode(x, *pairs, self.buckets).unflatten(0, (len(x), len(marks)))
         target = taught[:, -len(ends) :]
-        if self.states == "teacher":
-            states = model.updater(taught[:, :-1].flatten(0, 1), x[:, ends].flatten()).view_as(target)
-        else:
-            begin = taught[:, 0] if self.start == "teacher" else model.first(len(x))
-            states = model.roll(begin, x[:, first : first + steps], self.through_time)[:, ends - first]
+        begin = taught[:, 0] if self.start == "teacher" else model.first(len(x))
+        rolled = x[:, first : first + steps]
+        if self.through_time and self.states == "own":
+            states = model.roll(begin, rolled, through_time=True)[:, ends - first]
+        else:  # each step's error ends at its input: roll without a graph, then all judged steps at once
+            before = taught[:, :-1]
+            if self.states == "own":
+                with torch.no_grad():
+                    own = model.roll(begin, rolled, through_time=False)[:, :-1]
+                before = torch.cat((begin[:, None], own), 1)[:, ends - first]
+            states = model.updater(before.flatten(0, 1), x[:, ends].flatten()).view_as(target)
         if self.targets == "shuffled":
             target = target.roll(1, 0)
         dyn = F.mse_loss(states, target)

@@ -79,6 +79,31 @@ def test_dmt_is_its_naive_twin(through_time, states):
     assert_same_gradients(model, 2 * dyn + 0.5 * read)
 
 
+@pytest.mark.parametrize("updater", ["transformer", "mlp", "gru"])
+@pytest.mark.parametrize("start", ["teacher", "learned"])
+@pytest.mark.parametrize(
+    "window", [{}, {"every": 3}, {"rollout": 1}, {"at": 2, "rollout": 4, "every": 2}], ids=str
+)
+def test_judging_all_detached_steps_at_once_is_the_loop_over_steps(window, start, updater):
+    model, batch = build(updater=updater, memory=4), draw(length=8)
+    step = DaggerMemory(dynamics=1, readout=0, start=start, **window)
+    step.begin(model)
+    dyn = step.backward(model, batch)["dyn"]
+    x = batch["inputs"]
+    with torch.no_grad():
+        taught = model.teach(x)
+    first = step.at + 1 if start == "teacher" else 0
+    memory, errors = taught[:, step.at] if start == "teacher" else model.first(len(x)), []
+    for t in range(first, min(x.shape[1], first + (step.rollout or x.shape[1]))):
+        memory = model.updater(memory, x[:, t])
+        if (t - first + 1) % step.every == 0:
+            errors.append(F.mse_loss(memory, taught[:, t]))
+        memory = memory.detach()
+    loop = torch.stack(errors).mean()
+    assert dyn == pytest.approx(loop.item(), abs=1e-12)
+    assert_same_gradients(model, loop)
+
+
 def test_the_unrolled_rival_is_its_naive_twin():
     model, batch = build(), draw()
     metrics = Unrolled().backward(model, batch)

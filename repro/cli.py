@@ -225,14 +225,17 @@ def _plan(options: argparse.Namespace) -> int:
                 recipe = protocol.cells[cell]
                 source.check_arguments(recipe, source.root())
                 waiting, seconds = _stored(trials, store, committed)
-                estimate, basis = counter.count(recipe), "records"
+                estimate, basis, stages = counter.count(recipe), "records", recipe.stages
+                if (start := trials[0].start) is not None:
+                    estimate = estimate.after(counter.count(start.recipe), start.cell)
+                    stages = stages[len(start.recipe.stages) :]
                 if seconds is None and recipe.stages:
                     seconds, basis = estimate.seconds(rate), "FLOPs"
                 total += waiting * (seconds or 0.0)
                 unknown += waiting * (seconds is None)
                 rows.append(
                     [
-                        *(cell, len(trials), len(trials) - waiting, sum(s.steps for s in recipe.stages)),
+                        *(cell, len(trials), len(trials) - waiting, sum(s.steps for s in stages)),
                         "unknown" if estimate.flops is None else f"{estimate.flops:.3g}",
                         "unknown" if seconds is None else f"{words.duration(seconds)} ({basis})",
                         "–" if estimate.memory is None else words.size(estimate.memory),

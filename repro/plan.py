@@ -45,6 +45,11 @@ class Estimate:
         """Return the seconds that the FLOPs take at `rate` FLOP/s, or None if they are unknown."""
         return None if self.flops is None else self.flops / rate
 
+    def after(self, start: Estimate, cell: str) -> Estimate:
+        """Return what is left when the trial goes on from the end of `start`, the estimate of `cell`."""
+        flops = None if self.flops is None or start.flops is None else self.flops - start.flops
+        return Estimate(flops, self.memory, f"{self.how}; after the stages of {cell}")
+
 
 def count(recipe: Recipe) -> Estimate:
     """Count one step of each stage; what goes wrong is the `how` of an unknown estimate."""

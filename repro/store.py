@@ -4,6 +4,7 @@ A folder of plain files that any number of processes share:
 
     records/<key>.json       one file a record, whole or absent
     checkpoints/<key>.pt     where an interrupted trial goes on
+    starts/<key>.pt          the last checkpoint of a trial, for others that train its stages first
     heartbeats/<key>.json    where a running trial stands
     locks/                   one file lock a trial; `gate` and `machine` keep timed trials alone
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import io
 import itertools
 import json
 import time
@@ -44,7 +46,7 @@ class Store:
     def __init__(self, root: Path, checkpoint_every_s: float = 30.0) -> None:
         self.root, self.checkpoint_every_s = Path(root), checkpoint_every_s
         self.opened = time.time()
-        for name in ("records", "checkpoints", "heartbeats", "locks"):
+        for name in ("records", "checkpoints", "starts", "heartbeats", "locks"):
             folder = self.root / name
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +150,7 @@ class Store:
         """Work until all of `trials` are in the store, or `deadline` (as time.time() counts) has passed.
 
         A trial in another process's hands is left to it: the others are tried, then one of `help_with`. At
-        the deadline a trial in training writes its checkpoint and stops.
+        the deadline a trial in training writes its checkpoint and stops. A trial's start comes before it.
 
         Raises:
             UserError, RecipeError: as `compute`.
@@ -159,6 +161,8 @@ class Store:
             for trial in itertools.chain(waiting, helping):
                 if deadline is not None and time.time() >= deadline:
                     return
+                while trial.start is not None and self._settled(trial.start) is None:
+                    trial = trial.start
                 if self._settled(trial) is not None:
                     continue
                 try:
@@ -199,14 +203,24 @@ class Store:
                 raise OutOfTimeError("the time is up; run again to go on from the checkpoint.")
             files.write(heartbeat, json.dumps(dataclasses.asdict(beat)).encode(), sync=False)
 
+        start = trial.start
+        started = start is not None and _hand_on(self._kept(start), checkpoint)
         try:
             record = engine.run(trial, checkpoint, report, deterministic, self.checkpoint_every_s)
+            if start is not None and started:
+                said = {**record.environment, "started_from": start.key}
+                record = dataclasses.replace(record, environment=said)
             files.write(self._file(trial.key), record.to_json().encode())
             if record.status == "done":
+                if trial.kept and checkpoint.exists():
+                    checkpoint.replace(self._kept(trial))
                 checkpoint.unlink(missing_ok=True)
         finally:
             heartbeat.unlink(missing_ok=True)
         return record
+
+    def _kept(self, trial: Trial) -> Path:
+        return self.root / "starts" / f"{trial.key}.pt"
 
     @contextmanager
     def _lock(self, trial: Trial, wait: bool) -> Iterator[bool]:
@@ -268,8 +282,9 @@ class Store:
                 f"{judging[0]} changed, which measures {_name(trial)} beside its training; a replay cannot "
                 "vouch for it: run the trial again."
             )
+        began = trial.start if trial.start is not None and "started_from" in record.environment else trial
         with self._lock(trial, wait=True), self._turn(alone=False):
-            training, validation = engine.replay(trial, steps, bool(record.environment.get("deterministic")))
+            training, validation = engine.replay(began, steps, bool(record.environment.get("deterministic")))
         for what, ours, theirs in (
             ("training", training, record.training),
             ("validation", validation, record.validation),
@@ -295,6 +310,26 @@ def changed(record: Record, trial: Trial) -> tuple[str, ...]:
     """Return the source files whose code differs between a record and the trial as it is now."""
     now = trial.sources
     return tuple(sorted(f for f in {*now, *record.sources} if now.get(f) != record.sources.get(f)))
+
+
+def _hand_on(start: Path, checkpoint: Path) -> bool:
+    """Make a checkpoint of another trial's, without the seconds and interruptions that the other had.
+
+    Returns whether the trial goes on from it, now or since an earlier interruption. One that cannot be read
+    is left alone: training begins at the first step then.
+    """
+    import torch
+
+    if not start.exists() or checkpoint.exists():
+        return start.exists()
+    buffer = io.BytesIO()
+    try:
+        saved = torch.load(start, weights_only=True, map_location="cpu")
+        torch.save({**saved, "wall_s": 0.0, "resumes": -1}, buffer)
+    except Exception:  # whatever a damaged file makes of itself
+        return False
+    files.write(checkpoint, buffer.getvalue())
+    return True
 
 
 def _unlockable(file: str, error: OSError) -> UserError:

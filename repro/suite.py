@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from repro.claim import EXACT, FIRST_SEED, KINDS, PROFILES, Claim, Criterion, Protocol
 from repro.claim import discover as _discover
 from repro.errors import UserError
-from repro.recipe import RecipeError
+from repro.recipe import Recipe, RecipeError
 from repro.record import Record
 
 if TYPE_CHECKING:
@@ -256,13 +256,37 @@ def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[
     once = exact - set(_judged(protocol, ("measure", "train")))
     many = seeds or (1 if profile == "smoke" else protocol.seeds)
     first = FIRST_SEED + protocol.seed_offset
-    return {
-        cell: tuple(
-            Trial(recipe=recipe, seed=seed, device=device, claim=claim.id, cell=cell, timed=cell in timed)
-            for seed in range(first, first + (1 if cell in once else many))
+    starts = {cell: _start(recipe, protocol.cells) for cell, recipe in protocol.cells.items()}
+
+    def trial(cell: str, seed: int) -> Trial:
+        start = starts[cell]
+        return Trial(
+            recipe=protocol.cells[cell],
+            seed=seed,
+            device=device,
+            claim=claim.id,
+            cell=cell,
+            timed=cell in timed,
+            start=None if start is None else trial(start, seed),
+            kept=cell in starts.values(),
         )
-        for cell, recipe in protocol.cells.items()
+
+    return {
+        cell: tuple(trial(cell, seed) for seed in range(first, first + (1 if cell in once else many)))
+        for cell in protocol.cells
     }
+
+
+def _start(recipe: Recipe, cells: Mapping[str, Recipe]) -> str | None:
+    """Return the cell that trains most of the first stages of `recipe`, all else equal, or None."""
+    found = [
+        (len(other.stages), cell)
+        for cell, other in cells.items()
+        if 0 < len(other.stages) < len(recipe.stages)
+        and other.stages == recipe.stages[: len(other.stages)]
+        and (other.task, other.model, other.validation) == (recipe.task, recipe.model, recipe.validation)
+    ]
+    return max(found)[1] if found else None
 
 
 def by_seed(cells: Mapping[str, Sequence[Trial]], names: Iterable[str] | None = None) -> list[Trial]:

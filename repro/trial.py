@@ -28,6 +28,9 @@ class Trial:
         device: cpu, cuda or cuda:N.
         claim, cell: labels for progress; they are no part of the identity.
         timed: measures time: runs with nothing beside it; its record belongs to one processor or GPU model.
+        start: a trial that trains this one's first stages, with all else equal: this one goes on from the
+            last checkpoint it had. No part of the identity: the numbers are the same without it.
+        kept: another trial starts from this one, so its last checkpoint is kept.
 
     Raises:
         UserError: a device that does not exist, or a seed below 0.
@@ -39,6 +42,8 @@ class Trial:
     claim: str = ""
     cell: str = ""
     timed: bool = False
+    start: Trial | None = None
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"cpu|cuda(:\d+)?", self.device):

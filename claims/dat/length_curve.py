@@ -2,7 +2,6 @@
 
 from claims.dat._shared import (
     ALONE,
-    BY_ITSELF,
     CHOICES,
     GPU,
     HYBRIDS,
@@ -15,16 +14,13 @@ from claims.dat._shared import (
     WORDS,
     arms_learned,
     both_arms,
-    by_itself,
     curve,
     gains,
     judged_hybrids,
-    keeps,
     learned,
     no_delay,
     parts_plot,
 )
-from claims.dat.joint_l75 import TWO
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 # Fig. 1: Transformer only 0.99 at L = 25 and 0.09 at 50; LSTM only 0.35 at 25. The bands lie half way between
@@ -36,11 +32,7 @@ TRANSFORMER_MOST, LSTM_MOST = 0.54, 0.67
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile."""
     scale = SCALES[profile]
-    judged = [
-        (keeps if by_itself(scale, a) else gains)(scale, a, m)
-        for a in judged_hybrids(scale)
-        for m in ((2, 4) if scale is GPU or a in TWO else (2, 3, 4))
-    ]
+    judged = [gains(scale, a, m) for a in judged_hybrids(scale) for m in (2, 4)]
     transformer = (
         learned(scale, "transformer", "Transformer only", paper=TRANSFORMER[0]),
         Criterion(
@@ -158,10 +150,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        "At the cpu profile Sandwich, which dat.joint_l75 leaves out, is judged at three times the "
-        "training lengths here, too.",
         NOT_JUDGED,
-        BY_ITSELF,
         "The Transformer alone is shown, not judged, at the cpu profile: whether it learns the sum "
         "inside the training lengths within this budget is not the paper's statement.",
     ),

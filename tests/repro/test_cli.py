@@ -141,6 +141,17 @@ def test_plan_shows_trials_time_and_memory_and_runs_nothing(
     assert "toy.learns: no paper profile; it has: cpu, smoke." in capsys.readouterr().out
 
 
+def test_plan_counts_shared_stages_once(project: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan.Counter, "count", lambda self, recipe: plan.count(recipe))
+    longer = "recipe(*good.stages, stage(10), task={}, validation=None)"
+    write(project, learns=trained().replace("recipe(stage(5), validation=None)", longer))
+    assert cli.main(["plan", "toy.learns", "--rate", "1000"]) == 0
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert rows["good"][3] == "20" and rows["extra"][3] == "10"
+    assert float(rows["good"][4]) == pytest.approx(2 * float(rows["extra"][4]), rel=0.01)
+    assert " ".join(rows["extra"][-5:]) == "after the stages of good"
+
+
 def test_plan_says_what_it_does_not_know(project: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan.Counter, "count", lambda *_: plan.Estimate(None, None, "unknown: too long"))
     fill(project, "toy.learns")

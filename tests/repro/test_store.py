@@ -1,5 +1,6 @@
 """Get or compute, once, whatever is killed; stale records; who may run beside whom."""
 
+import dataclasses
 import errno
 import fcntl
 import importlib
@@ -23,6 +24,7 @@ from repro.record import Record
 from repro.store import Store, changed
 from repro.trial import Heartbeat, Trial
 from tests import toys
+from tests.toys import parts
 
 SEED = 1000
 FORK = multiprocessing.get_context("fork")
@@ -405,6 +407,27 @@ def test_restamp_refuses_other_numbers(
     assert store.get(toy.trial()) is None
 
 
+def test_restamp_replays_the_start_of_a_trial_that_went_on_from_one(tmp_path: Path, toy: Toy) -> None:
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+
+    def trials() -> tuple[Trial, Trial]:
+        first = toy.trial()
+        stage = first.recipe.stages[0]
+        long = dataclasses.replace(first.recipe, stages=(dataclasses.replace(stage, steps=400), stage))
+        begun = dataclasses.replace(long, stages=long.stages[:1])
+        shared = Trial(begun, SEED, kept=True)
+        return shared, Trial(long, SEED, start=shared)
+
+    record = [store.compute(trial) for trial in trials()][1]
+    assert record.training[0]["step"] == 2 and "started_from" in record.environment
+    toy.write("toypkg/net.py", NET.replace("* 2", "* 2 * 1"))
+    fresh = store.restamp(trials()[1], steps=10)
+    assert same(fresh, record) and fresh.key != record.key
+    toy.write("toypkg/net.py", NET.replace("* 2", "* 3"))
+    with pytest.raises(UserError, match=r"the training curve of .* differs at step 2:"):
+        store.restamp(trials()[1], steps=10)
+
+
 def test_restamp_needs_a_training(store: Store, toy: Toy) -> None:
     toy.write("toypkg/count.py", "def count(generator, device):\n    return {'n': 1}\n")
     recipe = Recipe(measures=(part("toypkg.count.count"),))
@@ -453,6 +476,80 @@ def test_fill_at_the_deadline_saves_and_stops(
         assert store.heartbeats() == []
     record = store.get(trial)
     assert record is not None and same(whole, record) and record.environment["resumes"] >= 1
+
+
+# --- trials that share their first stages
+
+
+def family(**longer: Any) -> tuple[Trial, Trial]:
+    """A trial of one stage, and one that trains a second stage after it."""
+    first = toys.stage(20, validate_every=4)
+    begun = Trial(toys.recipe(first), SEED, cell="first", kept=True)
+    second = toys.stage(10, algorithm={"frozen": True, **longer})
+    return begun, Trial(toys.recipe(first, second), SEED, cell="second", start=begun)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that this process trains, one entry each."""
+    done: list[int] = []
+    once = parts.Backprop.backward
+    monkeypatch.setattr(parts.Backprop, "backward", lambda *given: done.append(1) or once(*given))
+    return done
+
+
+def test_shared_stages_are_trained_once_and_change_no_number(tmp_path: Path, steps: list[int]) -> None:
+    begun, trial = family()
+    alone = Store(tmp_path / "alone").compute(dataclasses.replace(trial, start=None))
+    steps.clear()
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.fill([trial])
+    assert len(steps) == 30, "20 shared steps once, and 10"
+    record, first = store.get(trial), store.get(begun)
+    assert record is not None and first is not None and first.cost["steps"] == 20
+    assert (record.metrics, record.validation, record.key) == (alone.metrics, alone.validation, alone.key)
+    assert record.environment["started_from"] == begun.key and "started_from" not in first.environment
+    assert record.environment["resumes"] == 0 and record.cost["steps"] == 30
+    assert not list((store.root / "checkpoints").iterdir())
+    assert [file.stem for file in (store.root / "starts").iterdir()] == [begun.key]
+
+
+def test_an_interrupted_trial_goes_on_from_its_own_checkpoint(tmp_path: Path, steps: list[int]) -> None:
+    begun, trial = family(raise_at=8)
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.fill([begun])
+    store.compute(trial)
+    assert len(steps) == 28
+    record = Store(store.root, checkpoint_every_s=0.0).compute(trial)
+    assert len(steps) < 40 and record.environment["resumes"] == 1
+    assert record.environment["started_from"] == begun.key
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"no checkpoint"), Path.unlink])
+def test_without_a_start_that_can_be_read_all_stages_are_trained(
+    tmp_path: Path, steps: list[int], damage: Callable[[Path], object]
+) -> None:
+    begun, trial = family()
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.fill([begun])
+    damage(store.root / "starts" / f"{begun.key}.pt")
+    record = store.compute(trial)
+    assert len(steps) == 50 and record.status == "done" and "started_from" not in record.environment
+
+
+def test_a_start_in_other_hands_is_waited_for(store: Store) -> None:
+    begun, trial = family()
+    ready, go = FORK.Event(), FORK.Event()
+    holder = start(hold, store.root, begun, ready, go)
+    assert ready.wait(60)
+    other = Trial(toys.recipe(toys.stage(2)), SEED)
+    filler = start(Store(store.root).fill, [trial, other])
+    until(lambda: store.get(other))
+    assert store.get(trial) is None and store.get(begun) is None and filler.is_alive()
+    go.set()
+    holder.join()
+    filler.join()
+    assert filler.exitcode == 0 and store.get(trial) and store.get(begun)
 
 
 # --- heartbeats

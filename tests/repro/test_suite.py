@@ -75,6 +75,30 @@ def test_a_kind_needs_its_cells_its_controls_and_the_last_one_what_is_only_shown
     assert suite.work(claim(MIXED), "paper", "train") == 0
 
 
+def test_a_trial_starts_from_the_one_that_trains_most_of_its_first_stages() -> None:
+    one, two, three = stage(1), stage(2), stage(3)
+    cells = {
+        "before": recipe(one),
+        "after": recipe(one, two),
+        "last": recipe(one, two, three),
+        "other model": recipe(one, three, model={"hidden": 9}),
+        "other stages": recipe(two, three),
+    }
+    criteria = tuple(criterion(cell, "train", cell) for cell in cells)
+    control = Control(name="c", criterion="last", swap={"last": "before"})
+    found = suite.trials(claim(Protocol(cells=cells, criteria=criteria, controls=(control,))), "cpu")
+    starts = {cell: some[1].start for cell, some in found.items()}
+    assert {cell: trial.cell if trial else None for cell, trial in starts.items()} == {
+        "before": None,
+        "after": "before",
+        "last": "after",
+        "other model": None,
+        "other stages": None,
+    }
+    assert starts["last"] == found["after"][1] and starts["after"] == found["before"][1]
+    assert [cell for cell, some in found.items() if some[0].kept] == ["before", "after"]
+
+
 def test_first_seeds_come_first_and_shared_trials_once() -> None:
     cells = {"a": [1, 2, 3], "b": [4], "c": [5, 6]}
     assert suite.by_seed(cells) == [1, 4, 5, 2, 6, 3]  # type: ignore[arg-type, comparison-overlap]

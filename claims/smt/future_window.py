@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from claims.smt._shared import (
@@ -89,6 +90,7 @@ def protocol(scale: str, words: str) -> Protocol:
             at_most=at_most,
         )
 
+    premise = replace(judged("joint", full, SOLVED), name="task-learned", premise=True, paper="works")
     return Protocol(
         cells=cells,
         criteria=(
@@ -101,6 +103,7 @@ def protocol(scale: str, words: str) -> Protocol:
                 at_most=0,
                 paper="detached",
             ),
+            premise,
             judged("joint", 1, SOLVED),
             judged("detached", 1, None, FAILED),
             judged("detached", full, SOLVED),

@@ -56,8 +56,8 @@ class DaggerMemory:
         ):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}; choose from {', '.join(known)}.")
-        if self.states == "teacher" and (self.start != "teacher" or self.every != 1):
-            raise ValueError("teacher states need start='teacher' and every=1.")
+        if self.states == "teacher" and self.start != "teacher":
+            raise ValueError("teacher states need start='teacher'.")
 
     def begin(self, model: SMT) -> None:
         """Freeze the teacher and give its decoder's weights to the readout."""
@@ -72,29 +72,32 @@ class DaggerMemory:
         first = self.at + 1 if self.start == "teacher" else 0
         steps = min(self.rollout or x.shape[1], x.shape[1] - first)
         ends = torch.arange(first + self.every - 1, first + steps, self.every, device=x.device)
-        marks = torch.cat((ends.new_tensor([self.at]), ends)) if self.start == "teacher" else ends
-        pairs = torch.arange(len(x), device=x.device).repeat_interleave(len(marks)), marks.repeat(len(x))
+        given = ends - 1 if self.states == "teacher" else ends.new_tensor([self.at])
+        marks, where = torch.cat((given, ends)).unique(return_inverse=True)
         with torch.no_grad():
-            taught = model.encode(x, *pairs, self.buckets).unflatten(0, (len(x), len(marks)))
-        target = taught[:, -len(ends) :]
-        begin = taught[:, 0] if self.start == "teacher" else model.first(len(x))
+            taught = model.encode(x, *_pairs(x, marks), self.buckets).unflatten(0, (len(x), len(marks)))
+        given, target = taught[:, where].split((len(given), len(ends)), 1)
         rolled = x[:, first : first + steps]
+        begin = given[:, 0] if self.start == "teacher" else model.first(len(x))
         if self.through_time and self.states == "own":
             states = model.roll(begin, rolled, through_time=True)[:, ends - first]
         else:  # each step's error ends at its input: roll without a graph, then all judged steps at once
-            before = taught[:, :-1]
             if self.states == "own":
                 with torch.no_grad():
                     own = model.roll(begin, rolled, through_time=False)[:, :-1]
-                before = torch.cat((begin[:, None], own), 1)[:, ends - first]
-            states = model.updater(before.flatten(0, 1), x[:, ends].flatten()).view_as(target)
+                given = torch.cat((begin[:, None], own), 1)[:, ends - first]
+            states = model.updater(given.flatten(0, 1), x[:, ends].flatten()).view_as(target)
         if self.targets == "shuffled":
             target = target.roll(1, 0)
         dyn = F.mse_loss(states, target)
-        pairs = torch.arange(len(x), device=x.device).repeat_interleave(len(ends)), ends.repeat(len(x))
         read = states.detach().flatten(0, 1)
-        logits, answers = decode(model.readout, read, batch, *pairs, future=1, buckets=1)
+        logits, answers = decode(model.readout, read, batch, *_pairs(x, ends), future=1, buckets=1)
         out = cross_entropy(logits, answers)
         loss = self.dynamics * dyn + self.readout * out
         loss.backward()
         return {"loss": loss.detach(), "dyn": dyn.detach(), "readout": out.detach()}
+
+
+def _pairs(x: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
+    """Return sequence and end of the contexts of every sequence of `x` (B, T) up to each of `ends`."""
+    return torch.arange(len(x), device=x.device).repeat_interleave(len(ends)), ends.repeat(len(x))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Protocol
 
 import torch
@@ -36,11 +35,9 @@ def drift(
             that step around their mean over the `size` sequences. 0: on the teacher; 1: as good as the mean.
         drift_mse, one_step_mse: the same errors as mean squares of one number of the memory.
         first_drift: of the first step. late_drift, late_mse: mean over the last quarter of the steps.
-        late_rise: late_drift minus the mean over the quarter before; rise_share: the same over late_drift.
-            Both are 0 on a plateau; the share is 0.29 where drift grows by the same amount every step.
+        late_rise: late_drift minus the mean over the quarter before; 0 on a plateau.
         one_step_mean, one_step_late: 1 − R² of single steps, over all steps and over the last quarter.
-        growth: late_drift / one_step_late: how much more than one step's error the rollout collects;
-            doublings: its log2, 0 where the rollout stays as close as one step.
+        growth: late_drift / one_step_late: how much more than one step's error the rollout collects.
         explained: squared correlation over the sequences of a sequence's mean one-step error with its late
             rollout error. It belongs to this one model; it says nothing about differently trained ones.
         loss, accuracy: of the readout on the rolled-out memories, over all answers at rolled positions.
@@ -74,12 +71,10 @@ def drift(
         "first_drift": by_step[0].item(),
         "late_drift": late_drift,
         "late_rise": late_rise,
-        "rise_share": late_rise / max(late_drift, 1e-12),
         "late_mse": error.mean(0)[-late:].mean().item(),
         "one_step_mean": single_by_step.mean().item(),
         "one_step_late": late_step,
         "growth": growth,
-        "doublings": math.log2(growth),
         "explained": torch.corrcoef(pair)[0, 1].square().item(),
         "loss": loss,
         "accuracy": accuracy,

@@ -220,6 +220,21 @@ def test_rollout_window_and_every_nth_state():
     assert step.backward(model, batch)["dyn"] == pytest.approx(expected.item(), abs=1e-12)
 
 
+def test_every_nth_state_from_the_teachers_before_it():
+    model, batch = build(), draw(length=12)
+    step = DaggerMemory(states="teacher", at=1, every=3, readout=0, dynamics=1)
+    step.begin(model)
+    dyn = step.backward(model, batch)["dyn"]
+    x = batch["inputs"]
+    with torch.no_grad():
+        taught = model.teach(x)
+    loop = torch.stack(
+        [F.mse_loss(model.updater(taught[:, t - 1], x[:, t]), taught[:, t]) for t in (4, 7, 10)]
+    ).mean()
+    assert dyn == pytest.approx(loop.item(), abs=1e-12)
+    assert_same_gradients(model, loop)
+
+
 def test_shuffled_targets_are_another_sequences():
     model, batch = build(), draw(size=3)
     step = DaggerMemory(targets="shuffled")
@@ -233,7 +248,12 @@ def test_shuffled_targets_are_another_sequences():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"states": "mine"}, {"targets": "none"}, {"start": "zero"}, {"states": "teacher", "every": 2}],
+    [
+        {"states": "mine"},
+        {"targets": "none"},
+        {"start": "zero"},
+        {"states": "teacher", "start": "learned"},
+    ],
 )
 def test_dmt_names_what_it_knows(wrong):
     with pytest.raises(ValueError, match=r"choose from|teacher states need"):

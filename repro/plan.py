@@ -57,21 +57,31 @@ def count(recipe: Recipe) -> Estimate:
         return Estimate(0.0, None, "no training")
     flops, memory, hows = 0.0, 0, []
     for stage in recipe.stages:
+        alike = repr((recipe.task, recipe.model, stage.algorithm, stage.batch, stage.optimiser))
         try:
-            try:
-                one, two = _step(recipe, stage, 1, fake=False), _step(recipe, stage, 2, fake=False)
-                more = stage.batch - 1
-                step = one[0] + more * (two[0] - one[0]), one[1] + more * (two[1] - one[1])
-                how = "real steps at batch 1 and 2"
-            except Exception:  # too large for this machine, or not made for such batches
-                step, how = _step(recipe, stage, stage.batch, fake=True), "fake tensors"
+            if alike not in _counted:
+                _counted[alike] = _line(recipe, stage)
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             return Estimate(None, None, f"unknown: {type(error).__name__}: {text}")
-        flops += step[0] * stage.steps
-        memory = max(memory, round(step[1]))
+        step_flops, step_bytes, how = _counted[alike]
+        flops += step_flops * stage.steps
+        memory = max(memory, round(step_bytes))
         hows.append(how)
     return Estimate(flops, memory, ", then ".join(dict.fromkeys(hows)))
+
+
+_counted: dict[str, tuple[float, float, str]] = {}  # arms of a claim have many stages alike
+
+
+def _line(recipe: Recipe, stage: Stage) -> tuple[float, float, str]:
+    """Return FLOPs and bytes of one step at the stage's batch, and how they were counted."""
+    try:
+        one, two = _step(recipe, stage, 1, fake=False), _step(recipe, stage, 2, fake=False)
+    except Exception:  # too large for this machine, or not made for such batches
+        return *_step(recipe, stage, stage.batch, fake=True), "fake tensors"
+    flops, size = (a + (stage.batch - 1) * (b - a) for a, b in zip(one, two, strict=True))
+    return flops, size, "real steps at batch 1 and 2"
 
 
 class Counter:

@@ -130,3 +130,15 @@ def test_counting_trains_nothing_and_leaves_the_random_state() -> None:
 
 def test_a_measurement_has_no_training() -> None:
     assert plan.count(measurement()) == plan.Estimate(0.0, None, "no training")
+
+
+def test_stages_alike_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    step = plan._step
+    monkeypatch.setattr(plan, "_counted", {})
+    monkeypatch.setattr(plan, "_step", lambda *given, **how: counted.append(1) or step(*given, **how))
+    one, both = plan.count(perceptron(3)), plan.count(perceptron(3, 5))
+    assert len(counted) == 2, "batch 1 and batch 2"
+    assert both.flops == one.flops / 3 * 8 and both.memory == one.memory
+    plan.count(perceptron(3, optimiser="sgd"))
+    assert len(counted) == 4, "another optimiser has other moments"

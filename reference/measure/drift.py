@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -37,7 +38,8 @@ def drift(
         first_drift: of the first step. late_drift, late_mse: mean over the last quarter of the steps.
         late_rise: late_drift minus the mean over the quarter before; 0 on a plateau.
         one_step_mean, one_step_late: 1 − R² of single steps, over all steps and over the last quarter.
-        growth: late_drift / one_step_late: how much more than one step's error the rollout collects.
+        growth: late_drift / one_step_late: how much more than one step's error the rollout collects;
+            doublings: its log2, 0 where the rollout stays as close as one step.
         explained: squared correlation over the sequences of a sequence's mean one-step error with its late
             rollout error. It belongs to this one model; it says nothing about differently trained ones.
         loss, accuracy: of the readout on the rolled-out memories, over all answers at rolled positions.
@@ -75,6 +77,7 @@ def drift(
         "one_step_mean": single_by_step.mean().item(),
         "one_step_late": late_step,
         "growth": growth,
+        "doublings": math.log2(growth),
         "explained": torch.corrcoef(pair)[0, 1].square().item(),
         "loss": loss,
         "accuracy": accuracy,

@@ -66,6 +66,7 @@ def test_drift_is_one_minus_r_squared_by_step(start, first):
     assert found["late_drift"] == pytest.approx(sum(found["drift"][-3:]) / 3, rel=1e-5)
     assert found["late_rise"] == pytest.approx(found["late_drift"] - sum(found["drift"][-6:-3]) / 3, rel=1e-5)
     assert found["growth"] == pytest.approx(found["late_drift"] / found["one_step_late"], rel=1e-5)
+    assert 2 ** found["doublings"] == pytest.approx(found["growth"])
     assert 0 <= found["explained"] <= 1
 
 

@@ -226,7 +226,8 @@ def _plan(options: argparse.Namespace) -> int:
                 source.check_arguments(recipe, source.root())
                 waiting, seconds = _stored(trials, store, committed)
                 estimate, basis, stages = counter.count(recipe), "records", recipe.stages
-                if (start := trials[0].start) is not None:
+                start = trials[0].start
+                if start is not None and (store.get(start) is None or store.has_end(start)):
                     estimate = estimate.after(counter.count(start.recipe), start.cell)
                     stages = stages[len(start.recipe.stages) :]
                 if seconds is None and recipe.stages:

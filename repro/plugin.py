@@ -149,7 +149,7 @@ class Run:
         if protocol is None:
             return []
         cells = suite.trials(claim, self.profile, self.seeds, self.device)
-        return suite.by_seed(cells, suite.cells_of(protocol, kind))
+        return suite.with_starts(suite.by_seed(cells, suite.cells_of(protocol, kind)))
 
     def fill(self, trials: Sequence[Trial]) -> None:
         """Bring trials into the store; while others train them, help with the rest of the run."""

@@ -609,7 +609,17 @@ def _costs(view: _View) -> str:
                 _span([r.cost[k] for r in found if r.cost.get(k) is not None], say) for k, say in columns
             ]
             rows.append([cell, len(found), *spans])
-    return _table(["cell", "seeds", "wall time", "steps", "parameters", "process peak"], rows)
+    table = _table(["cell", "seeds", "wall time", "steps", "parameters", "process peak"], rows)
+    shared = [
+        f"`{c}`" for c, found in view.records.items() if any("started_from" in r.environment for r in found)
+    ]
+    if not shared:
+        return table
+    return _join(
+        table,
+        f"Went on from trials that had trained their first stages: {', '.join(shared)}. Their steps are all "
+        "steps, their wall time is that of the later ones.",
+    )
 
 
 def _differences(protocol: Protocol) -> str:
@@ -645,6 +655,7 @@ def _environments(view: _View) -> str:
     lines: dict[str, int] = {}
     for record in view.used.values():
         flat = {"device": record.device, **words.flat(record.environment)}
+        flat.pop("started_from", None)  # differs by seed; the costs say it
         line = ", ".join(f"{name} {value}" for name, value in flat.items() if value not in (None, ""))
         lines[line] = lines.get(line, 0) + 1
     return _bullets(f"{n} record{'s' if n > 1 else ''}: {line}" for line, n in lines.items())

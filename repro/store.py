@@ -4,7 +4,7 @@ A folder of plain files that any number of processes share:
 
     records/<key>.json       one file a record, whole or absent
     checkpoints/<key>.pt     where an interrupted trial goes on
-    starts/<key>.pt          the last checkpoint of a trial, for others that train its stages first
+    starts/<key>.pt          the last checkpoint of a trial that others go on from; may be deleted
     heartbeats/<key>.json    where a running trial stands
     locks/                   one file lock a trial; `gate` and `machine` keep timed trials alone
 """
@@ -17,18 +17,21 @@ import io
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from repro import files, source
 from repro.errors import UserError
-from repro.recipe import Part, RecipeError
+from repro.recipe import RecipeError
 from repro.record import Record
 from repro.trial import Heartbeat, Trial
 
+WENT_ON = "went on from the last checkpoint of "
 LOOK_AGAIN_S = 0.3  # pause when every trial that is left is in other hands
 
 
@@ -61,7 +64,8 @@ class Store:
             with suppress(UserError):
                 record = self._read(self._file(checkpoint.stem))
                 if record is not None and record.status == "done":
-                    checkpoint.unlink(missing_ok=True)
+                    with suppress(FileNotFoundError):  # another process did it, or its own
+                        checkpoint.replace(self.root / "starts" / checkpoint.name)
 
     # --- reading
 
@@ -203,21 +207,26 @@ class Store:
                 raise OutOfTimeError("the time is up; run again to go on from the checkpoint.")
             files.write(heartbeat, json.dumps(dataclasses.asdict(beat)).encode(), sync=False)
 
-        start = trial.start
-        started = start is not None and _hand_on(self._kept(start), checkpoint)
+        if trial.start is not None and not checkpoint.exists() and self.has_end(trial.start, deterministic):
+            _hand_on(self._kept(trial.start), checkpoint)
         try:
             record = engine.run(trial, checkpoint, report, deterministic, self.checkpoint_every_s)
-            if start is not None and started:
-                said = {**record.environment, "started_from": start.key}
-                record = dataclasses.replace(record, environment=said)
+            record = dataclasses.replace(record, environment=_told(record.environment))
             files.write(self._file(trial.key), record.to_json().encode())
             if record.status == "done":
-                if trial.kept and checkpoint.exists():
-                    checkpoint.replace(self._kept(trial))
+                if trial.kept:
+                    with suppress(FileNotFoundError):  # shorter than the time between two checkpoints
+                        checkpoint.replace(self._kept(trial))
                 checkpoint.unlink(missing_ok=True)
         finally:
             heartbeat.unlink(missing_ok=True)
         return record
+
+    def has_end(self, trial: Trial, deterministic: bool = False) -> bool:
+        """Whether other trials can go on from the end of this one, deterministic ones if that is asked."""
+        record = self.get(trial)
+        exact = record is not None and bool(record.environment.get("deterministic"))
+        return self._kept(trial).exists() and (exact or not deterministic)
 
     def _kept(self, trial: Trial) -> Path:
         return self.root / "starts" / f"{trial.key}.pt"
@@ -282,18 +291,31 @@ class Store:
                 f"{judging[0]} changed, which measures {_name(trial)} beside its training; a replay cannot "
                 "vouch for it: run the trial again."
             )
-        began = trial.start if trial.start is not None and "started_from" in record.environment else trial
+        shared = trial.start if "started_from" in record.environment else None
+        strict = bool(record.environment.get("deterministic"))
         with self._lock(trial, wait=True), self._turn(alone=False):
-            training, validation = engine.replay(began, steps, bool(record.environment.get("deterministic")))
-        for what, ours, theirs in (
-            ("training", training, record.training),
-            ("validation", validation, record.validation),
+            training, validation = engine.replay(trial, steps, strict)
+            before = engine.replay(shared, steps, strict)[0] if shared is not None else []
+        unseen = set(trial.sources) - set(_trains(trial, training[-1]["stage"] + 1))
+        if hidden := [file for file in differing if file in unseen]:
+            raise UserError(
+                f"{hidden[0]} changed, which {_name(trial)} runs only after the {training[-1]['step']} steps "
+                "that were replayed; replay more (--steps), or run the trial again."
+            )
+        mine = {**_intervals(before), **_intervals(training)}
+        replayed = training[-1]["step"]
+        theirs = {at: point for at, point in _intervals(record.training).items() if at[2] <= replayed}
+        if shared is not None:  # the points change their width where the trial went on from the other
+            theirs = {at: point for at, point in theirs.items() if at in mine}
+        for what, ours, stored in (
+            ("training", [mine.get(at) for at in theirs], list(theirs.values())),
+            ("validation", validation, list(record.validation[: len(validation)])),
         ):
-            for mine, stored in itertools.zip_longest(ours, theirs[: len(ours)]):
-                if mine != stored:
+            for now, was in itertools.zip_longest(ours, stored):
+                if now != was:
                     raise UserError(
-                        f"the {what} curve of {_name(trial)} differs at step {mine['step']}: the change is "
-                        "no pure refactor; run the trial again."
+                        f"the {what} curve of {_name(trial)} differs at step {(now or was)['step']}: "
+                        "the change is no pure refactor; run the trial again."
                     )
         restamped = {"from": record.key, "changed": list(differing), "steps": training[-1]["step"]}
         fresh = dataclasses.replace(
@@ -312,24 +334,33 @@ def changed(record: Record, trial: Trial) -> tuple[str, ...]:
     return tuple(sorted(f for f in {*now, *record.sources} if now.get(f) != record.sources.get(f)))
 
 
-def _hand_on(start: Path, checkpoint: Path) -> bool:
+def _hand_on(start: Path, checkpoint: Path) -> None:
     """Make a checkpoint of another trial's, without the seconds and interruptions that the other had.
 
-    Returns whether the trial goes on from it, now or since an earlier interruption. One that cannot be read
-    is left alone: training begins at the first step then.
+    One that cannot be read, or whose parts do not have their checksums, is left alone: training begins at the
+    first step then. Where it came from is among its warnings, which last as long as the training itself.
     """
     import torch
 
-    if not start.exists() or checkpoint.exists():
-        return start.exists()
     buffer = io.BytesIO()
     try:
+        with zipfile.ZipFile(start) as parts:
+            if parts.testzip() is not None:
+                return
         saved = torch.load(start, weights_only=True, map_location="cpu")
-        torch.save({**saved, "wall_s": 0.0, "resumes": -1}, buffer)
+        warnings = [*(w for w in saved["warnings"] if not w.startswith(WENT_ON)), f"{WENT_ON}{start.stem}"]
+        torch.save({**saved, "wall_s": 0.0, "resumes": -1, "warnings": warnings}, buffer)
     except Exception:  # whatever a damaged file makes of itself
-        return False
+        return
     files.write(checkpoint, buffer.getvalue())
-    return True
+
+
+def _told(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's environment with the key of the trial it went on from apart from its warnings."""
+    warnings = environment["warnings"]
+    found = [w.removeprefix(WENT_ON) for w in warnings if w.startswith(WENT_ON)]
+    said = {"started_from": found[-1]} if found else {}
+    return {**environment, **said, "warnings": [w for w in warnings if not w.startswith(WENT_ON)]}
 
 
 def _unlockable(file: str, error: OSError) -> UserError:
@@ -338,12 +369,22 @@ def _unlockable(file: str, error: OSError) -> UserError:
     )
 
 
+def _trains(trial: Trial, stages: int | None = None) -> Mapping[str, str]:
+    """Return the source files that training reaches, in the first `stages` stages."""
+    recipe = trial.recipe
+    some = [recipe.task, recipe.model, *(stage.algorithm for stage in recipe.stages[:stages])]
+    return source.fingerprint(recipe, source.root(), [part for part in some if part is not None])
+
+
 def _reached_only_by_measures(trial: Trial) -> set[str]:
     """Return the source files that measures or validation reach and the training itself does not."""
-    recipe, root = trial.recipe, source.root()
-    trained: list[Part | None] = [recipe.task, recipe.model]
-    parts = [part for part in [*trained, *(stage.algorithm for stage in recipe.stages)] if part is not None]
-    return set(trial.sources) - set(source.fingerprint(recipe, root, parts))
+    return set(trial.sources) - set(_trains(trial))
+
+
+def _intervals(points: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int, int], Mapping[str, Any]]:
+    """Return the points of a training curve by stage, and the steps that they begin after and end at."""
+    ends = [0, *(point["step"] for point in points)]
+    return {(p["stage"], begin, p["step"]): p for begin, p in zip(ends, points, strict=False)}
 
 
 def _modified(file: Path) -> float:

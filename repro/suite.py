@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import difflib
 import math
 import os
@@ -258,6 +259,8 @@ def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[
     first = FIRST_SEED + protocol.seed_offset
     starts = {cell: _start(recipe, protocol.cells) for cell, recipe in protocol.cells.items()}
 
+    kept = {protocol.cells[start].digest for start in starts.values() if start is not None}
+
     def trial(cell: str, seed: int) -> Trial:
         start = starts[cell]
         return Trial(
@@ -268,7 +271,7 @@ def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[
             cell=cell,
             timed=cell in timed,
             start=None if start is None else trial(start, seed),
-            kept=cell in starts.values(),
+            kept=protocol.cells[cell].digest in kept,
         )
 
     return {
@@ -283,8 +286,10 @@ def _start(recipe: Recipe, cells: Mapping[str, Recipe]) -> str | None:
         (len(other.stages), cell)
         for cell, other in cells.items()
         if 0 < len(other.stages) < len(recipe.stages)
-        and other.stages == recipe.stages[: len(other.stages)]
-        and (other.task, other.model, other.validation) == (recipe.task, recipe.model, recipe.validation)
+        and other.digest
+        == dataclasses.replace(
+            recipe, stages=recipe.stages[: len(other.stages)], measures=other.measures
+        ).digest
     ]
     return max(found)[1] if found else None
 
@@ -293,6 +298,17 @@ def by_seed(cells: Mapping[str, Sequence[Trial]], names: Iterable[str] | None = 
     """Return the trials of some cells, first seeds first."""
     rows = [cells[name] for name in (cells if names is None else names) if name in cells]
     return [row[i] for i in range(max(map(len, rows), default=0)) for row in rows if i < len(row)]
+
+
+def with_starts(some: Iterable[Trial]) -> list[Trial]:
+    """Return the trials, each after those that train its first stages, without repeats of one key."""
+    found: list[Trial] = []
+    for trial in some:
+        chain = [trial]
+        while (start := chain[-1].start) is not None:
+            chain.append(start)
+        found += reversed(chain)
+    return unique(found)
 
 
 def unique(some: Iterable[Trial]) -> list[Trial]:

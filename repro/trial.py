@@ -29,7 +29,8 @@ class Trial:
         claim, cell: labels for progress; they are no part of the identity.
         timed: measures time: runs with nothing beside it; its record belongs to one processor or GPU model.
         start: a trial that trains this one's first stages, with all else equal: this one goes on from the
-            last checkpoint it had. No part of the identity: the numbers are the same without it.
+            last checkpoint it had. No part of the identity: metrics and validation are the same without it,
+            the points of the training curve stand for other steps.
         kept: another trial starts from this one, so its last checkpoint is kept.
 
     Raises:

@@ -53,22 +53,26 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
         "judged": 512,
     },
 }
-# The cpu profile was run twice before, with seeds 1000 to 1002 and 1100 to 1104: see EARLIER.
+# The cpu profile was run three times before (seeds 1000 to 1002, 1100 to 1104, 1200 to 1205): see EARLIER.
 SEEDS: Mapping[str, Mapping[str, int]] = {
     "smoke": {},
-    "cpu": {"seeds": 6, "seed_offset": 200},
+    "cpu": {"seeds": 10, "seed_offset": 300},
     "paper": {},
 }
 EARLIER = (
-    "Two earlier runs at the cpu profile were inconclusive, since the premise was not shown: not every "
-    "rollout leaves its teacher after 1,000 SMT steps. With T=24 (seeds 1000 to 1002) late drift was 0.11, "
-    "0.23, 0.11 after SMT, 0.05, 0.05, 0.06 after DMT and 0.05, 0.07, 0.05 after as many steps from teacher "
-    "states. With T=48 (seeds 1100 to 1104) it was 0.72, 0.42, 0.13, 0.06, 0.06, then 0.07, 0.03, 0.03, "
-    "0.02, 0.02 and 0.22, 0.05, 0.03, 0.02, 0.02: DMT's own states helped where the rollout had left, and "
-    "nowhere else. So SMT now ends after 400 steps, where three pilots had left (seed 5: 1.01 at 500 steps; "
-    "6 and 7: 0.66 and 4.13 at 400; their arms were not looked at), the premise is judged on the logarithm "
-    "of rollout over one-step error (it was a late drift of 0.15), the teacher has to reach 0.7 (it was "
-    "0.8), and seeds are fresh. The other bands are as they were."
+    "Three earlier runs at the cpu profile were inconclusive; late drift by seed after SMT / after DMT / "
+    "after as many steps from teacher states: with T=24 and 1,000 SMT steps (seeds 1000 to 1002) 0.11, 0.23, "
+    "0.11 / 0.05, 0.05, 0.06 / 0.05, 0.07, 0.05; with T=48 and 1,000 steps (1100 to 1104) 0.72, 0.42, 0.13, "
+    "0.06, 0.06 / 0.07, 0.03, 0.03, 0.02, 0.02 / 0.22, 0.05, 0.03, 0.02, 0.02; with T=48 and 400 steps (1200 "
+    "to 1205) 0.28, 1.40, 1.97, 1.72, 4.01, 0.47 / 0.04, 0.03, 0.03, 0.04, 0.05, 0.03 / 0.04, 0.77, 0.05, "
+    "0.57, 0.10, 0.03.",
+    "What changed, each time before fresh seeds: after 1,000 steps not every rollout leaves its teacher, so "
+    "SMT ends after 400 (chosen by the drift of three pilots before DMT; the teacher has to reach 0.7, it "
+    "was 0.8), and the premise is rollout over one-step error (it was a late drift of 0.15). Drift after DMT "
+    "was judged over drift before it, at most 0.6; before it can be above 1, where even the control lowers "
+    "it, so the drift itself is judged, at most 0.2. The loss was judged as a ratio, at most 0.8, which a "
+    "teacher at 0.43 nats does not leave room for; it is a difference now. Ten seeds, since the ratio to "
+    "teacher steps varies by a factor of thirty. Its band has never changed.",
 )
 ARMS = {
     "smt": "SMT (before)",
@@ -77,10 +81,10 @@ ARMS = {
     "shuffled": "SMT, then DMT towards another sequence's memories",
 }
 # Bands, set before the runs they judge. A rollout that leaves the teacher collects at least twice the error
-# of one step. A DMT that does nothing has a ratio of 1 to the drift before it; steps from teacher states are
-# the rival, so DMT has to end clearly below them. The loss has to fall by a fifth, so that an unchanged one
-# (ratio 1) is clearly outside.
-LEARNED, LEAVES, RATIO, RIVAL, IMPROVED = 0.7, 1.0, 0.6, 0.8, 0.8
+# of one step. 1 − R² = 1 is a guess at the mean memory; after DMT a rollout has to keep four fifths of what
+# there is to know. Steps from teacher states are the rival, so DMT has to end clearly below them. The loss
+# has to fall by 0.03 nats: it can fall by its distance from the teacher's.
+LEARNED, LEAVES, NEAR, RIVAL, IMPROVED = 0.7, 1.0, 0.2, 0.8, 0.03
 
 
 def isolation(**sabotage: object) -> Recipe:
@@ -120,21 +124,6 @@ def cells(scale: str) -> dict[str, Recipe]:
         "teacher-steps": recipe(dmt(at["dmt"], every=every, states="teacher")),
         "shuffled": recipe(dmt(at["dmt"], every=every, targets="shuffled")),
     }
-
-
-def ratio(name: str, statement: str, rival: str, at_most: float, **more: Any) -> Criterion:
-    """Return a criterion on a number after DMT over a rival's with the same seed and first stage."""
-    return Criterion(
-        name=name,
-        kind="train",
-        statement=statement,
-        cell="dmt",
-        rival=rival,
-        ratio=True,
-        at_most=at_most,
-        sd_floor=0.1,
-        **{"metric": "late_drift", **more},
-    )
 
 
 def identity(name: str, metric: str, statement: str, paper: str) -> Criterion:
@@ -202,29 +191,41 @@ def protocol(scale: str, words: str) -> Protocol:
                 premise=True,
                 paper="most leave quickly",
             ),
-            ratio(
-                "dmt-lowers-drift",
-                "Late drift after DMT over late drift before it",
-                "smt",
-                RATIO,
+            Criterion(
+                name="dmt-lowers-drift",
+                kind="train",
+                statement="After DMT the rollout stays near the teacher: 1 − R², last quarter of the steps",
+                cell="dmt",
+                metric="late_drift",
+                at_most=NEAR,
+                sd_floor=0.02,
                 paper="lower plateau",
             ),
-            ratio(
-                "own-states-matter",
-                "Late drift after DMT over that after as many steps from teacher states",
-                "teacher-steps",
-                RIVAL,
+            Criterion(
+                name="own-states-matter",
+                kind="train",
+                statement="Late drift after DMT over that after as many steps from teacher states",
+                cell="dmt",
+                rival="teacher-steps",
+                ratio=True,
+                metric="late_drift",
+                at_most=RIVAL,
+                sd_floor=0.1,
             ),
-            ratio(
-                "loss-improves",
-                "Prediction loss on rolled-out memories after DMT over that before it",
-                "smt",
-                IMPROVED,
+            Criterion(
+                name="loss-improves",
+                kind="train",
+                statement="Prediction loss on rolled-out memories after DMT minus that before it (nats)",
+                cell="dmt",
+                rival="smt",
                 metric="loss",
+                at_most=-IMPROVED,
+                sd_floor=0.01,
                 paper="improves",
             ),
         ),
         controls=(
+            Control(name="before DMT", criterion="dmt-lowers-drift", swap={"dmt": "smt"}),
             Control(name="shuffled teacher", criterion="dmt-lowers-drift", swap=shuffled),
             Control(name="shuffled teacher, against steps", criterion="own-states-matter", swap=shuffled),
             Control(name="shuffled teacher, loss", criterion="loss-improves", swap=shuffled),
@@ -297,7 +298,7 @@ claim = Claim(
         "seed.",
     ),
     notes=(
-        EARLIER,
+        *EARLIER,
         "Pilots (seeds 0 and 1, T=24, never judged): late drift 0.288 after SMT fell to 0.147 with DMT and "
         "to 0.168 with as many steps from teacher states; with fewer SMT steps 0.271 to 0.078 and 0.081, and "
         "0.120 to 0.035 and 0.031. At T=48 (seed 5, 1,000 steps) 0.250 fell to 0.037 and 0.061. Retrieval "

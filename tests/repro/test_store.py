@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from repro import engine, files, source
 from repro.errors import UserError
@@ -407,25 +408,61 @@ def test_restamp_refuses_other_numbers(
     assert store.get(toy.trial()) is None
 
 
-def test_restamp_replays_the_start_of_a_trial_that_went_on_from_one(tmp_path: Path, toy: Toy) -> None:
-    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+def two_stages(toy: Toy, long: int) -> tuple[Trial, Trial]:
+    """A trial of `long` steps, and one that goes on for 30 with other code."""
+    first = toy.trial()
+    stage = dataclasses.replace(first.recipe.stages[0], steps=long)
+    other = dataclasses.replace(stage, algorithm=part("toypkg.second.Backprop"), steps=30)
+    both = dataclasses.replace(first.recipe, stages=(stage, other))
+    begun = Trial(dataclasses.replace(both, stages=(stage,)), SEED, kept=True)
+    return begun, Trial(both, SEED, start=begun)
 
-    def trials() -> tuple[Trial, Trial]:
-        first = toy.trial()
-        stage = first.recipe.stages[0]
-        long = dataclasses.replace(first.recipe, stages=(dataclasses.replace(stage, steps=400), stage))
-        begun = dataclasses.replace(long, stages=long.stages[:1])
-        shared = Trial(begun, SEED, kept=True)
-        return shared, Trial(long, SEED, start=shared)
 
-    record = [store.compute(trial) for trial in trials()][1]
-    assert record.training[0]["step"] == 2 and "started_from" in record.environment
+@pytest.mark.parametrize("saved_at", [50, 399])
+@pytest.mark.parametrize("steps", [10, 100, 420])
+def test_restamp_of_a_trial_that_went_on_from_another(
+    tmp_path: Path, toy: Toy, monkeypatch: pytest.MonkeyPatch, saved_at: int, steps: int
+) -> None:
+    tick = engine._Run.tick
+
+    def save_once(self: Any) -> None:
+        tick(self)
+        if self.training.done == saved_at and self.trial.kept:
+            self.save()
+
+    monkeypatch.setattr(engine._Run, "tick", save_once)
+    second = (toy.root / "toypkg/parts.py").read_text()
+    toy.write("toypkg/second.py", second)
+    store = Store(tmp_path / "store", checkpoint_every_s=1e9)
+    store.fill([two_stages(toy, 400)[1]])
+    record = store.get(two_stages(toy, 400)[1])
+    assert record is not None and "started_from" in record.environment
     toy.write("toypkg/net.py", NET.replace("* 2", "* 2 * 1"))
-    fresh = store.restamp(trials()[1], steps=10)
+    fresh = store.restamp(two_stages(toy, 400)[1], steps=steps)
     assert same(fresh, record) and fresh.key != record.key
     toy.write("toypkg/net.py", NET.replace("* 2", "* 3"))
-    with pytest.raises(UserError, match=r"the training curve of .* differs at step 2:"):
-        store.restamp(trials()[1], steps=10)
+    with pytest.raises(UserError, match=r"the training curve of .* differs at step"):
+        store.restamp(two_stages(toy, 400)[1], steps=steps)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "message"), [(10, r"second.py changed, .* runs only after"), (70, "differs at step")]
+)
+def test_restamp_vouches_for_no_stage_that_it_did_not_reach(
+    store: Store, toy: Toy, shared: bool, steps: int, message: str
+) -> None:
+    def trial() -> Trial:
+        begun, long = two_stages(toy, 40)
+        return dataclasses.replace(long, start=begun if shared else None)
+
+    second = (toy.root / "toypkg/parts.py").read_text()
+    toy.write("toypkg/second.py", second)
+    Store(store.root, checkpoint_every_s=0.0).fill([trial()])
+    toy.write("toypkg/second.py", second.replace("* self.scale", '+ model(batch["x"]).square().mean()'))
+    with pytest.raises(UserError, match=message):
+        store.restamp(trial(), steps=steps)
+    assert store.get(trial()) is None
 
 
 def test_restamp_needs_a_training(store: Store, toy: Toy) -> None:
@@ -520,13 +557,39 @@ def test_an_interrupted_trial_goes_on_from_its_own_checkpoint(tmp_path: Path, st
     store.fill([begun])
     store.compute(trial)
     assert len(steps) == 28
+    (store.root / "starts" / f"{begun.key}.pt").unlink()  # no longer needed
     record = Store(store.root, checkpoint_every_s=0.0).compute(trial)
     assert len(steps) < 40 and record.environment["resumes"] == 1
-    assert record.environment["started_from"] == begun.key
+    assert record.environment["started_from"] == begun.key and record.environment["warnings"] == []
 
 
-@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"no checkpoint"), Path.unlink])
-def test_without_a_start_that_can_be_read_all_stages_are_trained(
+def test_a_start_that_comes_too_late_is_not_claimed(tmp_path: Path) -> None:
+    begun, trial = family(raise_at=8)
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.compute(trial)  # from the first step, and interrupted
+    store.fill([begun])
+    record = Store(store.root, checkpoint_every_s=0.0).compute(trial)
+    assert record.status == "done" and "started_from" not in record.environment
+
+
+def flip(file: Path) -> None:
+    """Change one bit of a weight."""
+    raw = file.read_bytes()
+    weight = torch.load(file, weights_only=True)["training"]["model"]["body.weight"].numpy().tobytes()
+    at = raw.index(weight) + 2
+    file.write_bytes(raw[:at] + bytes([raw[at] ^ 0x40]) + raw[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b"no checkpoint"),
+        lambda file: torch.save({"warnings": []}, file),
+        flip,
+        Path.unlink,
+    ],
+)
+def test_without_a_whole_start_all_stages_are_trained(
     tmp_path: Path, steps: list[int], damage: Callable[[Path], object]
 ) -> None:
     begun, trial = family()
@@ -535,6 +598,57 @@ def test_without_a_start_that_can_be_read_all_stages_are_trained(
     damage(store.root / "starts" / f"{begun.key}.pt")
     record = store.compute(trial)
     assert len(steps) == 50 and record.status == "done" and "started_from" not in record.environment
+
+
+def test_a_deterministic_trial_starts_from_deterministic_ones_only(store: Store) -> None:
+    begun, _ = family()
+    store.compute(begun)
+    (store.root / "starts" / f"{begun.key}.pt").write_bytes(b"kept")
+    assert store.has_end(begun) and store.has_end(begun, deterministic=True)
+    file = store.root / "records" / f"{begun.key}.json"
+    file.write_text(file.read_text().replace('"deterministic": true', '"deterministic": false'))
+    assert store.has_end(begun) and not store.has_end(begun, deterministic=True)
+
+
+def test_a_kill_between_record_and_keeping_loses_no_start(tmp_path: Path, steps: list[int]) -> None:
+    begun, trial = family()
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+
+    def die_after_the_record() -> None:
+        write = files.write
+
+        def last(path: Path, data: bytes, sync: bool = True) -> None:
+            write(path, data, sync)
+            if path.parent.name == "records":
+                os._exit(9)
+
+        files.write = last
+        store.compute(begun)
+
+    process = start(die_after_the_record)
+    process.join()
+    assert process.exitcode == 9 and store.get(begun)
+    Store(store.root, checkpoint_every_s=0.0).fill([trial])
+    assert len(steps) == 10
+
+
+def test_a_chain_of_starts_is_trained_from_its_beginning(tmp_path: Path, steps: list[int]) -> None:
+    _, second = family()
+    second = dataclasses.replace(second, kept=True)
+    longest = toys.recipe(*second.recipe.stages, toys.stage(5))
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.fill([Trial(longest, SEED, start=second)])
+    assert len(steps) == 35
+
+
+def test_the_time_of_a_start_is_not_counted_again(tmp_path: Path) -> None:
+    first = toys.stage(20, algorithm={"slow": 0.03})
+    begun = Trial(toys.recipe(first), SEED, kept=True)
+    trial = Trial(toys.recipe(first, toys.stage(3)), SEED, start=begun)
+    store = Store(tmp_path / "store", checkpoint_every_s=0.0)
+    store.fill([trial])
+    own, before = store.get(trial), store.get(begun)
+    assert own is not None and before is not None and own.cost["wall_s"] < before.cost["wall_s"] / 2
 
 
 def test_a_start_in_other_hands_is_waited_for(store: Store) -> None:

@@ -76,12 +76,15 @@ def test_a_kind_needs_its_cells_its_controls_and_the_last_one_what_is_only_shown
 
 
 def test_a_trial_starts_from_the_one_that_trains_most_of_its_first_stages() -> None:
-    one, two, three = stage(1), stage(2), stage(3)
+    one, two, three = stage(1, algorithm={"scale": 1.0}), stage(2), stage(3)
     cells = {
         "before": recipe(one),
         "after": recipe(one, two),
         "last": recipe(one, two, three),
         "other model": recipe(one, three, model={"hidden": 9}),
+        "other task": recipe(one, three, task={"noise": 0.2}),
+        "other validation": recipe(one, three, validation=None),
+        "other type": recipe(stage(1, algorithm={"scale": 1}), three),
         "other stages": recipe(two, three),
     }
     criteria = tuple(criterion(cell, "train", cell) for cell in cells)
@@ -93,10 +96,15 @@ def test_a_trial_starts_from_the_one_that_trains_most_of_its_first_stages() -> N
         "after": "before",
         "last": "after",
         "other model": None,
+        "other task": None,
+        "other validation": None,
+        "other type": None,
         "other stages": None,
     }
     assert starts["last"] == found["after"][1] and starts["after"] == found["before"][1]
     assert [cell for cell, some in found.items() if some[0].kept] == ["before", "after"]
+    some = [found["last"][1], found["other model"][1]]
+    assert [t.cell for t in suite.with_starts(some)] == ["before", "after", "last", "other model"]
 
 
 def test_first_seeds_come_first_and_shared_trials_once() -> None:

@@ -62,7 +62,9 @@ def protocol(scale: str, words: str) -> Protocol:
                 paper="teacher better",
             ),
         ),
-        controls=(Control(name="student before DMT", criterion="student-holds", swap={"dmt": "smt"}),),
+        controls=(
+            Control(name="nothing taught the updater", criterion="student-holds", swap={"dmt": "untaught"}),
+        ),
         shown=(
             Shown(
                 cell="dmt",

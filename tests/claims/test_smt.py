@@ -91,19 +91,20 @@ CLEAN, BROKEN = (
 )
 HOLDS = {
     "drift": {
-        "smt": {"teacher_accuracy": 0.97, "late_drift": 0.4, "loss": 0.58},
+        "smt": {"teacher_accuracy": 0.97, "doublings": 3.0, "late_drift": 0.9, "loss": 0.58},
         "dmt": {"late_drift": 0.1, "loss": 0.2},
         "teacher-steps": {"late_drift": 0.3},
-        "shuffled": {"late_drift": 1.0, "loss": 0.6},
+        "shuffled": {"late_drift": 1.0},
         "isolation": CLEAN,
         "isolation-broken": BROKEN,
     },
     "length_extrapolation": {
-        "dmt": {"teacher_accuracy": 0.92, "gain_at_192": 2.0, "excess_at_192": 0.1, "gain_at_24": -0.1},
-        "shuffled": {"excess_at_192": 0.4},
+        "dmt": {"teacher_accuracy": 0.92, "gain_at_384": 2.0, "excess_at_384": 0.1, "gain_at_48": -0.1},
+        "untaught": {"excess_at_384": 0.9},
     },
     "future_window": {
         "joint-1": {"accuracy": 0.98},
+        "joint-16": {"accuracy": 0.99},
         "detached-1": {"accuracy": 0.13},
         "detached-16": {"accuracy": 0.97},
         "isolation": {"encoder_from_dynamics": 0},
@@ -142,13 +143,16 @@ def verdict(name, changes):
         ("drift", {"teacher-steps": {"late_drift": 0.05}}, "not reproduced"),
         ("drift", {"dmt": {"loss": 1.2}}, "not reproduced"),
         ("drift", {"isolation": {"teacher_moved": 1}}, "not reproduced"),
-        ("drift", {"smt": {"late_drift": 0.1}}, "inconclusive"),
+        ("drift", {"smt": {"doublings": 0.1}}, "inconclusive"),
+        ("drift", {"smt": {"late_drift": 0.1}}, "inconclusive"),  # a control that is not red
         ("drift", {"shuffled": {"late_drift": 0.1}}, "inconclusive"),
-        ("length_extrapolation", {"dmt": {"gain_at_192": -0.1}}, "not reproduced"),
-        ("length_extrapolation", {"dmt": {"excess_at_192": 0.4}}, "not reproduced"),
-        ("length_extrapolation", {"dmt": {"gain_at_24": 0.1}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"gain_at_384": -0.1}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"excess_at_384": 0.4}}, "not reproduced"),
+        ("length_extrapolation", {"dmt": {"gain_at_48": 0.1}}, "not reproduced"),
         ("length_extrapolation", {"dmt": {"teacher_accuracy": 0.5}}, "inconclusive"),
+        ("length_extrapolation", {"untaught": {"excess_at_384": 0.1}}, "inconclusive"),
         ("future_window", {"joint-1": {"accuracy": 0.13}}, "not reproduced"),
+        ("future_window", {"joint-16": {"accuracy": 0.5}}, "inconclusive"),
         ("future_window", {"detached-16": {"accuracy": 0.13}}, "not reproduced"),
         (
             "future_window",

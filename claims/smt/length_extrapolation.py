@@ -143,9 +143,9 @@ claim = Claim(
         "after 1,000 steps, 0.00, 0.03, 0.12, 0.16, 0.04, 0.12 after 400 (seeds from 1200 on) and 0.04 "
         "in the mean of ten (from 1300 on). No band of a criterion was changed; that of the teacher's "
         "accuracy, a premise, was 0.8.",
-        "The control's arm was trained with the judged run, as the note above was written before it; by a slip "
-        "the control itself still named the student before DMT when the run ended, and was put right after. "
-        "Judged so, the run was inconclusive: the student before DMT is 0.26 [0.17, 0.35] behind, not clearly "
-        "outside 0.2. So SMT alone nearly holds at 8 times the length by this criterion.",
+        "The control's arm was trained with the judged run, as the note above was written before it; by a "
+        "slip the control itself still named the student before DMT when the run ended, and was put right "
+        "after. Judged so, the run was inconclusive: the student before DMT is 0.26 [0.17, 0.35] behind, not "
+        "clearly outside 0.2. So SMT alone nearly holds at 8 times the length by this criterion.",
     ),
 )

@@ -1,6 +1,6 @@
 """Ours: does DAT still win when ordinary training gets as many samples?"""
 
-from claims.dat._shared import CHOICES, NOTES, PAPER, SCALES, dat_against, least_gain
+from claims.dat._shared import CHOICES, EARLIER, NOT_JUDGED, NOTES, PAPER, SCALES, dat_against, least_gain
 from claims.dat.joint_l75 import AT, TWO
 from repro.claim import Claim, Protocol
 
@@ -20,7 +20,7 @@ def protocol(profile: str) -> Protocol:
 
 
 # Bands are those of the gain in dat.joint_l75: the hypothesis is that the order of training makes it, not the
-# samples. Written before any run.
+# samples. Written before any run of it.
 claim = Claim(
     id="dat.equal_budget",
     paper=PAPER,
@@ -32,6 +32,8 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
+        NOT_JUDGED,
+        EARLIER,
         "Equal samples and optimiser steps, not equal compute: without attention a step of phase 1 costs "
         "less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm has all its extra steps at the first learning rate and the same last ones at a "

@@ -1,6 +1,6 @@
 """Ours: attention frozen while its output takes part, against true bypass."""
 
-from claims.dat._shared import CHOICES, NOTES, PAPER, SCALES, dat_against
+from claims.dat._shared import CHOICES, EARLIER, NOT_JUDGED, NOTES, PAPER, SCALES, dat_against
 from claims.dat.joint_l75 import AT, TWO
 from repro.claim import Claim, Protocol
 
@@ -34,6 +34,8 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
+        NOT_JUDGED,
+        EARLIER,
         "The paper has no pseudocode for 'deactivating' attention; a reader may take it for freezing. "
         "The two arms differ in that alone.",
         "Shown beside them: DAT's schedule with a phase 1 that teaches every sequence another one's "

@@ -66,9 +66,11 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        "At the cpu profile two of the hybrids are judged here; the other three are in dat.length_curve.",
+        "At the cpu profile two of the hybrids are judged here; the other three are shown in "
+        "dat.length_curve.",
         "The criteria on DAT's own accuracy are the ones that their control can fail by itself: ordinary "
-        "training is judged by them in DAT's place. The control of a gain is no gain.",
+        "training is judged by them in DAT's place. The control of a gain is no gain: it checks the rule, "
+        "not the experiment.",
         NOT_JUDGED,
         EARLIER,
         "Pilots (seeds below 1000): at a learning rate of 2e-3 attention did not learn recall in 2,800 "

@@ -2,8 +2,10 @@
 
 from claims.dat._shared import (
     CHOICES,
+    EARLIER,
     HYBRIDS,
     MULTIPLES,
+    NOT_JUDGED,
     NOTES,
     PAPER,
     SCALES,
@@ -130,6 +132,8 @@ claim = Claim(
     ),
     notes=(
         *NOTES,
+        NOT_JUDGED,
+        EARLIER,
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "
         "temperature.",

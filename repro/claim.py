@@ -239,6 +239,11 @@ class Protocol:
             target = judged[control.criterion]
             if not any(control.swap.get(n, n) != n for n in (target.cell, target.rival) if n is not None):
                 raise RecipeError(f"control '{control.name}' swaps no cell that '{target.name}' looks at.")
+            cell = control.swap.get(target.cell, target.cell)
+            if target.rival is not None and cell == control.swap.get(target.rival, target.rival):
+                raise RecipeError(
+                    f"control '{control.name}' compares '{cell}' with itself: it fails whatever is measured."
+                )
         trained = [c for c in self.criteria if c.kind == "train" and not c.premise]
         if trained and not any(judged[c.criterion].kind == "train" for c in self.controls):
             raise RecipeError("a trained claim needs a control on a train criterion.")

@@ -1,8 +1,9 @@
 """What a recipe's training would cost: FLOPs and memory of one step of each stage, counted and not timed.
 
-A step (sample, forward, backward) runs for real at batches 1 and 2, and FLOPs and bytes are carried on in a
-straight line to the stage's batch. What cannot run so is counted on fake tensors, which have shapes but no
-numbers.
+Tasks draw batches of different lengths: DRAWS batches are drawn, FLOPs are counted on the one of middle size
+and bytes on the largest. A step (sample, forward, backward) runs for real on the first one and two sequences,
+and FLOPs and bytes are carried on in a straight line to the stage's batch. What cannot run so is counted on
+fake tensors, which have shapes but no numbers.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 LIMIT_S = 180.0  # for counting one recipe
+DRAWS = 32
 RATES = {"cpu": 1e10, "cuda": 1e13}  # FLOP/s that a trial is taken to reach: one core, one GPU
 
 
@@ -76,10 +78,34 @@ _counted: dict[str, tuple[float, float, str]] = {}  # arms of a claim have many 
 
 def _line(recipe: Recipe, stage: Stage) -> tuple[float, float, str]:
     """Return FLOPs and bytes of one step at the stage's batch, and how they were counted."""
+    middle, largest = _seeds(recipe)
+    flops, size, how = _at(recipe, stage, middle)
+    if largest != middle:
+        _, size, _ = _at(recipe, stage, largest)
+        how += "; lengths vary"
+    return flops, size, how
+
+
+def _seeds(recipe: Recipe) -> tuple[int, int]:
+    """Return the seeds of the batch of middle size and of the largest, of DRAWS; equal if all are alike."""
+    import torch
+
+    from repro.engine import build
+
+    assert recipe.task is not None
+    task = build(recipe.task)
+    draws = (task.sample(1, torch.Generator().manual_seed(seed)) for seed in range(DRAWS))
+    sizes = [sum(t.numel() for t in draw.values()) for draw in draws]
+    order = sorted(range(DRAWS), key=sizes.__getitem__)
+    return (0, 0) if len(set(sizes)) == 1 else (order[DRAWS // 2], order[-1])
+
+
+def _at(recipe: Recipe, stage: Stage, seed: int) -> tuple[float, float, str]:
+    """Return FLOPs and bytes of one step on the batch of a seed, and how they were counted."""
     try:
-        one, two = _step(recipe, stage, 1, fake=False), _step(recipe, stage, 2, fake=False)
+        one, two = _step(recipe, stage, 1, seed, fake=False), _step(recipe, stage, 2, seed, fake=False)
     except Exception:  # too large for this machine, or not made for such batches
-        return *_step(recipe, stage, stage.batch, fake=True), "fake tensors"
+        return *_step(recipe, stage, stage.batch, seed, fake=True), "fake tensors"
     flops, size = (a + (stage.batch - 1) * (b - a) for a, b in zip(one, two, strict=True))
     return flops, size, "real steps at batch 1 and 2"
 
@@ -144,7 +170,7 @@ def _serve(pipe: Connection) -> None:
             pipe.send(astuple(count(Recipe.from_plain(pipe.recv()))))
 
 
-def _step(recipe: Recipe, stage: Stage, batch: int, fake: bool) -> tuple[float, float]:
+def _step(recipe: Recipe, stage: Stage, batch: int, seed: int, fake: bool) -> tuple[float, float]:
     """Return FLOPs and bytes of one training step."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -154,7 +180,7 @@ def _step(recipe: Recipe, stage: Stage, batch: int, fake: bool) -> tuple[float, 
     from repro.engine import build
 
     assert recipe.task is not None and recipe.model is not None
-    data = build(recipe.task).sample(batch, torch.Generator().manual_seed(0))
+    data = build(recipe.task).sample(batch, torch.Generator().manual_seed(seed))
     mode = FakeTensorMode() if fake else None
     with torch.random.fork_rng(devices=[]), mode or nullcontext():
         if mode is not None:

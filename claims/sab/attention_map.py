@@ -43,7 +43,9 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
         controls=(
             Control(name="untrained", criterion="reads_the_first_inputs", swap={"sab": "untrained"}),
             Control(name="nothing read", criterion="reads_the_first_inputs", swap={"sab": "no_retrieval"}),
-            Control(name="untrained twice", criterion="moves_there", swap={"sab": "untrained"}),
+            Control(
+                name="nothing read after training", criterion="moves_there", swap={"sab": "no_retrieval"}
+            ),
         ),
         shown=(
             Shown(cell="untrained", metric="early_weight", label="weight on the first states, one step in"),

@@ -63,7 +63,11 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
         controls=(
             Control(name="naive choices", criterion="default_learns", swap={"default": "naive"}),
             Control(name="our choices", criterion="naive_fails", swap={"naive": "default"}),
-            Control(name="our choices twice", criterion="naive_states_grow", swap={"naive": "default"}),
+            Control(
+                name="naive choices, growth bounded",
+                criterion="naive_states_grow",
+                swap={"naive": "bounded_sum"},
+            ),
         ),
         shown=tuple(
             Shown(cell=cell, metric=metric, label=f"{label}: {words}")

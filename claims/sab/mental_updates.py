@@ -45,7 +45,9 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         ),
         controls=(
             Control(
-                name="without updates for with", criterion="updates_help_1_1", swap={"full_1_1": "none_1_1"}
+                name="nothing read for full updates",
+                criterion="updates_help_1_1",
+                swap={"full_1_1": "no_retrieval"},
             ),
             Control(
                 name="retrieval disabled", criterion="learns_without_5_5", swap={"none_5_5": "no_retrieval"}

@@ -84,8 +84,14 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             costs("score_alone_loses", "score", "As written ahead of the released score alone"),
         ),
         controls=(
-            Control(name="nothing released", criterion="released_loses", swap={"released": "written"}),
-            Control(name="the score as written", criterion="score_alone_loses", swap={"score": "written"}),
+            *(
+                Control(
+                    name=f"no attention where it is as written, {name}",
+                    criterion=name,
+                    swap={"written": "released_tbptt"},
+                )
+                for name in ("released_loses", "score_alone_loses")
+            ),
         ),
         shown=(
             Shown(cell="written", metric=accuracy, label="as written", paper=1.0),

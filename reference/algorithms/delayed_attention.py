@@ -29,7 +29,9 @@ class Participation:
     """One stage of training in which some modules do not take part, by the mean cross-entropy of the answers.
 
     A sleeping module is left out of the forward pass. Its parameters get no gradient at all, so an optimiser
-    neither moves nor decays them and keeps no moments of them; when it joins, it starts with its first step.
+    neither moves nor decays them; one that has slept from the start has no moments and joins with its first
+    step. (One that was awake before, sleeps and wakes again finds the moments it had, as an optimiser keeps
+    them, unless the stage begins with a fresh optimiser.)
 
     Args:
         sleeping: names of modules that contribute nothing.
@@ -38,12 +40,15 @@ class Participation:
         answers: true, or shuffled: every sequence is taught its neighbour's answers (a control).
 
     Raises:
-        ValueError: a module that is to sleep and to be frozen, or answers that are neither.
+        ValueError: a module that is to sleep and to be frozen, answers that are neither, or names that are
+            one string.
     """
 
     def __init__(
         self, sleeping: Sequence[str] = (), frozen: Sequence[str] = (), answers: str = "true"
     ) -> None:
+        if isinstance(sleeping, str) or isinstance(frozen, str):
+            raise ValueError("Participation takes names of modules in a list: ['attention'].")
         if both := set(sleeping) & set(frozen):
             raise ValueError(f"A module sleeps or is frozen, not both: {', '.join(sorted(both))}.")
         if answers not in ("true", "shuffled"):
@@ -71,9 +76,13 @@ class Participation:
         """Leave gradients of the mean loss of `batch` in .grad; return {"loss"} in nats, detached.
 
         The batch holds inputs (B, T), positions (Q) whose next token is asked for, and targets (B, Q).
+
+        Raises ValueError if answers are shuffled and there is one sequence only: it would get its own.
         """
         targets_BQ = batch["targets"]
         if self.answers == "shuffled":
+            if len(targets_BQ) < 2:
+                raise ValueError("Shuffled answers need at least two sequences in a batch.")
             targets_BQ = targets_BQ.roll(1, dims=0)
         logits_BQC = model(batch["inputs"], batch["positions"])
         loss = F.cross_entropy(logits_BQC.flatten(0, 1), targets_BQ.flatten())

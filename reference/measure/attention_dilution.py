@@ -7,6 +7,7 @@ weight is p = 1 / (1 + (N − 1) e^(b − a)): at a fixed gap a − b it falls a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -41,7 +42,12 @@ def attention_dilution(
         auc@n      probability that a rightly answered sequence has more weight than a wrongly answered one
                    (ties half); 0.5 where there are none of either sort
 
-    and fall, weight at the first length minus weight at the last; auc, over the sequences of all lengths.
+    and
+
+        auc            the same over the pairs of a right and a wrong one of equal length, of all lengths
+                       together: both weight and accuracy fall with length, which alone makes no relation
+        fall           weight at the first length minus weight at the last
+        fall_same_gap  what it would be if every sequence of the first length kept its gap at the last
 
     Raises:
         ValueError: fewer than two lengths, a task without recall, or a model without attention.
@@ -60,7 +66,8 @@ def attention_dilution(
         )
         head = int(weight.mean(-1).argmax())
         found: dict[str, float] = {}
-        pooled: list[tuple[Tensor, Tensor]] = []
+        pairs: list[int] = []
+        gaps: list[Tensor] = []
         for n in lengths:
             looks = [_look(model, task.at(n), generator, size, head) for size in sizes(sequences, batch)]
             weight_S, entropy_S, gap_S, right_S = (
@@ -72,11 +79,20 @@ def attention_dilution(
                 f"gap@{n}": gap_S.mean().item(),
                 f"auc@{n}": auc(weight_S, right_S.bool()),
             }
-            pooled.append((weight_S, right_S.bool()))
+            gaps.append(gap_S)
+            right = int(right_S.sum())
+            pairs.append(right * (len(right_S) - right))
     model.train(training)
-    fall = found[f"weight@{lengths[0]}"] - found[f"weight@{lengths[-1]}"]
-    all_weights, all_right = (torch.cat(part) for part in zip(*pooled, strict=True))
-    return {**found, "fall": fall, "auc": auc(all_weights, all_right)}
+    first, last = found[f"weight@{lengths[0]}"], found[f"weight@{lengths[-1]}"]
+    positions = task.at(lengths[-1]).sample(1, generator)["inputs"].shape[1]
+    kept = (gaps[0] - math.log(positions / 2 - 1)).sigmoid().mean().item()
+    related = sum(p * found[f"auc@{n}"] for p, n in zip(pairs, lengths, strict=True))
+    return {
+        **found,
+        "fall": first - last,
+        "fall_same_gap": first - kept,
+        "auc": related / sum(pairs) if any(pairs) else 0.5,
+    }
 
 
 def _look(

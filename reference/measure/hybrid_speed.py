@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from reference.algorithms.delayed_attention import Participation
+from reference.measure.arguments import count, told
 from reference.measure.timing import Ratio, time_ratio
 from reference.models import hybrids
 from reference.tasks.modulo_recall import ModuloRecall
@@ -135,16 +136,17 @@ def table(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Hybrids against the sum of their torch parts.")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--blocks", type=int, default=2)
-    parser.add_argument("--feed-forward", type=int, default=128)
-    parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--most", type=int, default=50, help="pairs timed at most")
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--heads", type=count, default=4)
+    parser.add_argument("--blocks", type=count, default=2)
+    parser.add_argument("--feed-forward", type=count, default=128)
+    parser.add_argument("--pairs", type=count, default=8)
+    parser.add_argument("--batch", type=count, default=64)
+    parser.add_argument("--threads", type=count, default=1)
+    parser.add_argument("--most", type=count, default=50, help="pairs timed at most")
     given = parser.parse_args(arguments)
-    print(table(**vars(given)))
+    with told(parser):
+        print(table(**vars(given)))
 
 
 if __name__ == "__main__":

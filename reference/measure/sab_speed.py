@@ -20,6 +20,7 @@ from tabulate import tabulate
 from torch import Tensor
 
 from reference.algorithms.bptt import sequence_loss
+from reference.measure.arguments import count, told
 from reference.measure.timing import Ratio, seconds, time_ratio
 from reference.models.sab import SAB, kernels
 from reference.naive.sab import sab_autograd
@@ -137,16 +138,17 @@ def options(geometry: Sequence[int], threads: int) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, or with --peak the peak of one engine in bytes."""
     parser = argparse.ArgumentParser(description="The fast SAB against a plain autograd implementation.")
-    parser.add_argument("--delay", type=int, default=300, help="T of the copy task")
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--k-att", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--delay", type=count, default=300, help="T of the copy task")
+    parser.add_argument("--hidden", type=count, default=128)
+    parser.add_argument("--batch", type=count, default=64)
+    parser.add_argument("--k-att", type=count, default=1)
+    parser.add_argument("--threads", type=count, default=2)
     parser.add_argument("--peak", choices=ENGINES, help="measure the peak memory of this engine only")
     given = parser.parse_args(arguments)
     geometry = (given.delay, given.hidden, given.batch, given.k_att)
     torch.set_num_threads(given.threads)
-    print(peak(given.peak, *geometry) if given.peak else table(*geometry, given.threads))
+    with told(parser):
+        print(peak(given.peak, *geometry) if given.peak else table(*geometry, given.threads))
 
 
 if __name__ == "__main__":

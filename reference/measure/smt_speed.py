@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reference.algorithms.smt import SupervisedMemory, cross_entropy, sampled_rows, uniformity
+from reference.measure.arguments import count, told
 from reference.measure.timing import busy_seconds, log_interval
 from reference.models.smt import SMT, Encoder, decode, every_split, unit
 from reference.tasks.stack import Stack
@@ -99,17 +100,19 @@ def difference(model: SMT, one: SupervisedMemory, other: SupervisedMemory, batch
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the float64 differences, the times and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32, help="sequences a step")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--memory", type=int, default=4)
-    parser.add_argument("--buckets", type=int, default=SupervisedMemory.buckets)
-    parser.add_argument("--repeats", type=int, default=8)
+    parser.add_argument("--length", type=count, default=64)
+    parser.add_argument("--batch", type=count, default=32, help="sequences a step")
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--memory", type=count, default=4)
+    parser.add_argument("--buckets", type=count, default=SupervisedMemory.buckets)
+    parser.add_argument("--repeats", type=count, default=8)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = SMT(5, given.width, 4, given.memory, encoder_layers=2, decoder_layers=1, updater_layers=2)
-    task, generator = Stack(given.length, 4, 4), torch.Generator().manual_seed(0)
+    with told(parser):
+        model = SMT(5, given.width, 4, given.memory, encoder_layers=2, decoder_layers=1, updater_layers=2)
+        task = Stack(given.length, 4, 4)
+    generator = torch.Generator().manual_seed(0)
     grouped = SupervisedMemory(buckets=given.buckets)
     steps = {
         f"{given.buckets} groups of like length": grouped,

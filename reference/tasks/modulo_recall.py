@@ -28,8 +28,8 @@ class ModuloRecall:
     With one of the `questions` only, the other one's two tokens are missing.
 
     Raises:
-        ValueError: a modulus below 2, lengths that are no range from 1 on, fewer keys than pairs, or
-            questions other than modulo, recall or both in this order.
+        ValueError: sizes that are no integers, a modulus below 2, lengths that are no range from 1 on, fewer
+            keys than pairs, or questions other than modulo, recall or both in this order.
     """
 
     modulus: int = 10
@@ -39,7 +39,11 @@ class ModuloRecall:
     questions: Sequence[str] = QUESTIONS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "questions", tuple(self.questions))
+        one = isinstance(self.questions, str)
+        object.__setattr__(self, "questions", (self.questions,) if one else tuple(self.questions))
+        for name in ("modulus", "keys", "longest", "shortest"):
+            if not isinstance(getattr(self, name), int):
+                raise ValueError(f"ModuloRecall needs an integer for {name}, not {getattr(self, name)!r}.")
         if self.modulus < 2:
             raise ValueError(f"ModuloRecall needs a modulus of at least 2, not {self.modulus}.")
         if not 1 <= self.shortest <= self.longest:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from reference.algorithms.delayed_attention import Participation
-from reference.measure import hybrid_speed
+from reference.measure import attention_dilution as dilution_module
+from reference.measure import hybrid_speed, sab_speed, smt_speed
 from reference.measure.answer_accuracy import by_length, evaluate, validation
 from reference.measure.attention_dilution import attention_dilution, auc
 from reference.models import hybrids
@@ -38,7 +39,8 @@ class Scripted(nn.Module):
             for column, position in enumerate(at.tolist()):
                 if tokens[position] == MODULO:
                     answer = sum(values) % 4
-                    answer = (answer + 1) % 4 if self.modulo == "half" and answer % 2 else answer
+                    wrong = self.modulo == "wrong" or (self.modulo == "half" and answer % 2)
+                    answer = (answer + 1) % 4 if wrong else answer
                 else:
                     answer = values[keys.index(tokens[position])]
                     answer = (answer + 1) % 4 if self.recall == "half" and answer % 2 else answer
@@ -60,6 +62,13 @@ def test_a_sample_is_joint_only_if_both_answers_are_right():
     assert found["joint"] == pytest.approx(0.25, abs=0.08), "neither the mean nor one of the parts"
     assert found["joint"] < min(found["modulo"], found["recall"])
     assert model.training and not any(model.training_seen)
+
+
+def test_joint_is_no_product_of_shares():
+    """Wrong on the same sequences: with one pair of value 1 or 3 both answers are wrong, else both right."""
+    found = evaluate(Scripted(modulo="half", recall="half"), TASK.at(1), generator(), 200, 70)
+    assert 0.3 < found["joint"] < 0.7
+    assert found["joint"] == found["modulo"] == found["recall"]
 
 
 def test_lengths_that_were_trained_on_are_no_extrapolation():
@@ -119,6 +128,7 @@ def test_uniform_attention_has_the_weight_entropy_and_gap_of_chance():
         assert found[f"entropy@{n}"] == pytest.approx(math.log(positions), rel=1e-4)
         assert found[f"gap@{n}"] == pytest.approx(0, abs=1e-4)
     assert found["fall"] == pytest.approx(2 / 11 - 2 / 23, rel=1e-3)
+    assert found["fall_same_gap"] == pytest.approx(found["fall"], rel=1e-3), "gap 0 at both lengths"
     assert 0 <= found["auc"] <= 1 and model_is_awake(uniform())
 
 
@@ -143,6 +153,70 @@ def test_a_head_that_finds_the_key_is_the_one_followed():
     # the last position is the key asked for itself: it and the one in the prefix share the weight
     assert found["weight@2"] == pytest.approx(0.5, abs=0.1)
     assert found["gap@2"] > 0 and found["entropy@2"] < math.log(9)
+
+
+def scripted_looks(monkeypatch, weights):
+    """Every look gives what `weights` says for its length: weight and rightness of each sequence."""
+
+    def look(model, task, generator, size, head=None):
+        weight, right = (torch.tensor(x) for x in weights[task.longest])
+        gap = weight.logit() + math.log((2 * task.longest + 5) / 2 - 1)
+        return (weight[None] if head is None else weight), torch.zeros(len(weight)), gap, right
+
+    monkeypatch.setattr(dilution_module, "_look", look)
+
+
+def test_what_falls_with_length_alone_tracks_no_error(monkeypatch):
+    """Weight and accuracy both fall with length; at either length they have nothing to do with each other."""
+    looks = {
+        3: ([0.9, 0.8, 0.9, 0.8], [True, True, True, True]),
+        9: ([0.3, 0.3, 0.2, 0.2], [True, False, True, False]),
+    }
+    scripted_looks(monkeypatch, looks)
+    found = dilution(uniform(), sequences=4, batch=4)
+    assert found["auc@3"] == found["auc@9"] == found["auc"] == 0.5
+    assert found["fall"] == pytest.approx(0.6)
+
+
+def test_lengths_weigh_by_their_pairs_of_right_and_wrong(monkeypatch):
+    looks = {3: ([0.9, 0.1], [True, False]), 9: ([0.3, 0.2, 0.1, 0.4], [True, True, False, False])}
+    scripted_looks(monkeypatch, looks)
+    found = dilution(uniform(), sequences=4, batch=4)
+    assert (found["auc@3"], found["auc@9"]) == (1.0, 0.5)
+    assert found["auc"] == pytest.approx((1 * 1.0 + 4 * 0.5) / 5)
+
+
+def test_a_fall_at_the_same_gap_follows_from_the_positions_alone(monkeypatch):
+    scripted_looks(monkeypatch, {3: ([0.5, 0.5], [True, True]), 9: ([0.5, 0.5], [True, True])})
+    found = dilution(uniform(), sequences=2, batch=2)
+    # p = 1/2 at 11 positions: odds 1; at 23 positions the same gap has odds (11/2 − 1) / (23/2 − 1)
+    odds = 4.5 / 10.5
+    assert found["fall"] == 0 and found["auc"] == 0.5
+    assert found["fall_same_gap"] == pytest.approx(0.5 - odds / (1 + odds))
+
+
+def test_dilution_looks_at_the_whole_model():
+    torch.manual_seed(0)
+    model = hybrids.Parallel(TASK.vocabulary, 12, heads=2, blocks=1)
+    Participation(sleeping=["attention"]).begin(model)
+    calls = []
+    model.attention.register_forward_hook(lambda *_: calls.append(1))
+    dilution(model)
+    assert calls and model.asleep == {"attention"}
+
+
+def test_right_means_that_the_recall_answer_is_right():
+    class Recalls(hybrids.Parallel):
+        """Always right on recall, always wrong on the sum."""
+
+        def forward(self, inputs, at=None):
+            super().forward(inputs, at)  # the blocks are looked at
+            return Scripted(modulo="wrong")(inputs, at)
+
+    torch.manual_seed(0)
+    model = Recalls(TASK.vocabulary, 12, heads=2, blocks=1)
+    *_, right = dilution_module._look(model, TASK.at(3), generator(), 30, 0)
+    assert right.all()
 
 
 def test_wrong_answers_with_less_weight_show_in_the_auc():
@@ -187,6 +261,29 @@ def test_the_bare_parts_are_those_that_the_model_runs(kind):
         assert out.requires_grad and out.isfinite().all()
     out.sum().backward()  # the head: its input is a leaf
     assert all(p.grad is None for n, p in model.named_parameters() if not n.startswith("head"))
+
+
+@pytest.mark.parametrize("main", [hybrid_speed.main, smt_speed.main, sab_speed.main])
+@pytest.mark.parametrize("text", ["0", "-1", "two"])
+def test_a_number_that_is_none_is_one_sentence(main, text, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--batch", text])
+    assert stop.value.code == 2
+    assert f"argument --batch: needs a whole number from 1 on, not '{text}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("main", "given", "word"),
+    [
+        (hybrid_speed.main, ["--heads", "3"], "an even width a head"),
+        (smt_speed.main, ["--width", "6"], "head"),
+        (sab_speed.main, ["--k-att", "0"], "k-att"),
+    ],
+)
+def test_sizes_that_no_model_has_are_one_sentence(main, given, word, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(given)
+    assert stop.value.code == 2 and word in capsys.readouterr().err
 
 
 def test_the_speed_table_names_every_model(capsys):

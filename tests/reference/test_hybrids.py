@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from reference.algorithms.delayed_attention import Participation, whole
 from reference.models import hybrids
@@ -234,6 +235,22 @@ def test_shuffled_answers_are_the_neighbours():
     assert not torch.equal(shuffled.backward(model, batch)["loss"], true.backward(model, batch)["loss"])
 
 
+def test_the_loss_is_the_mean_cross_entropy_of_all_answers():
+    """By hand, in float64: −log p of every answer, over B · Q of them; and its gradient at the logits."""
+    logits = torch.randn(5, 2, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    targets = torch.tensor([[0, 1], [2, 3], [4, 5], [6, 0], [1, 2]])
+    model = nn.Module()
+    model.logits = nn.Parameter(logits)
+    model.forward = lambda inputs, at: model.logits
+    batch = {"inputs": torch.zeros(5, 3), "positions": torch.tensor([1, 2]), "targets": targets}
+    loss = Participation().backward(model, batch)["loss"]
+    p = logits.exp() / logits.exp().sum(-1, keepdim=True)
+    nats = [-p[b, q, targets[b, q]].log() for b in range(5) for q in range(2)]
+    assert loss.item() == pytest.approx(sum(nats).item() / 10, rel=1e-12)
+    expected = (p - F.one_hot(targets, 7)) / 10
+    torch.testing.assert_close(model.logits.grad, expected, rtol=1e-12, atol=1e-15)
+
+
 def test_models_without_sleepers_train_as_they_are():
     model = built(hybrids.LstmOnly)
     step = Participation()
@@ -261,6 +278,12 @@ def test_impossible_participation_is_one_sentence():
         Participation(sleeping=["attention"], frozen=["attention"])
     with pytest.raises(ValueError, match="shuffled"):
         Participation(answers="wrong")
+    for given in ({"sleeping": "attention"}, {"frozen": "attention"}):
+        with pytest.raises(ValueError, match="names of modules in a list"):
+            Participation(**given)
+    alone = {**batch_of(), "targets": batch_of()["targets"][:1]}
+    with pytest.raises(ValueError, match="at least two sequences"):
+        Participation(answers="shuffled").backward(Toy(), alone)
 
 
 def test_the_base_class_has_no_path():

@@ -84,6 +84,10 @@ def test_questions_alone():
     assert recall["positions"].tolist() == [10] and torch.equal(recall["targets"], full["targets"][:, 1:])
 
 
+def test_one_question_may_be_given_by_its_name():
+    assert ModuloRecall(questions="recall") == ModuloRecall(questions=["recall"])
+
+
 def test_answers_are_spread_evenly():
     batch = ModuloRecall(modulus=5, keys=8, longest=6, shortest=6).sample(4000, generator())
     for column in range(2):
@@ -101,6 +105,10 @@ def test_answers_are_spread_evenly():
         ({"keys": 24}, "as many keys"),
         ({"questions": ["recall", "modulo"]}, "asks"),
         ({"questions": []}, "asks"),
+        ({"questions": "sum"}, "asks modulo, recall or both, not sum"),
+        ({"modulus": 4.5}, "integer for modulus, not 4.5"),
+        ({"keys": 40.0}, "integer for keys"),
+        ({"longest": 3.0}, "integer for longest"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(change, word):

@@ -147,6 +147,13 @@ def test_a_criterion_that_can_be_judged_is_accepted(changes: dict[str, Any]) -> 
             {"controls": (Control(**{**CONTROL, "swap": {"sab": "sab"}}),)},
             "swaps no cell that 'solves' looks at",
         ),
+        (
+            {
+                "criteria": (Criterion(**TRAIN, rival="blind"),),
+                "controls": (Control(**CONTROL),),
+            },
+            "control 'off' compares 'blind' with itself: it fails whatever is measured",
+        ),
         ({"controls": ()}, "a trained claim needs a control on a train criterion"),
     ],
 )

@@ -1,4 +1,6 @@
 import os
+import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,17 +22,32 @@ class Points:
         }
 
 
+class Bags:
+    """Every sequence is 1 to `longest` points, as many in the whole batch."""
+
+    def __init__(self, longest: int, shortest: int = 1) -> None:
+        self.shortest, self.longest = shortest, longest
+
+    def sample(self, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        points = size * int(torch.randint(self.shortest, self.longest + 1, (), generator=generator))
+        return Points().sample(points, generator)
+
+
 class Perceptron(nn.Module):
     """Two layers; `huge` has room for shapes only, not for numbers."""
 
-    def __init__(self, huge: bool = False, fails: bool = False, dies: bool = False) -> None:
+    def __init__(
+        self, huge: bool = False, fails: bool = False, dies: bool = False, slow: bool = False
+    ) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(IN, HIDDEN), nn.Linear(HIDDEN, OUT)
-        self.huge, self.fails, self.dies = huge, fails, dies
+        self.huge, self.fails, self.dies, self.slow = huge, fails, dies, slow
 
     def forward(self, x: Tensor) -> Tensor:
         if self.dies:
             os.abort()
+        if self.slow:
+            time.sleep(0.3)
         h = self.first(x).relu()
         if self.huge and not isinstance(h, FakeTensor):
             raise MemoryError
@@ -86,6 +103,18 @@ def test_flops_of_a_perceptron_are_those_derived_by_hand(args: dict[str, object]
     assert fixed + batch + kept <= estimate.memory <= fixed + batch + 6 * kept
 
 
+def test_where_lengths_vary_flops_are_of_the_middle_and_bytes_of_the_longest() -> None:
+    def bags(longest: int, shortest: int = 1) -> plan.Estimate:
+        task = part("tests.repro.test_plan.Bags", longest=longest, shortest=shortest)
+        return plan.count(replace(perceptron(10), task=task))
+
+    some, longest = bags(9), bags(9, 9)
+    assert some.flops is not None and longest.flops == 10 * by_hand(9 * BATCH)
+    assert 10 * by_hand(4 * BATCH) <= some.flops <= 10 * by_hand(6 * BATCH)
+    assert some.memory == longest.memory
+    assert some.how == "real steps at batch 1 and 2; lengths vary"
+
+
 def test_sgd_has_no_moments() -> None:
     adam, sgd = plan.count(perceptron(1)).memory, plan.count(perceptron(1, optimiser="sgd")).memory
     assert adam is not None and sgd is not None
@@ -114,17 +143,18 @@ def test_a_process_of_its_own_outlives_slow_models_and_crashes() -> None:
         assert counter.count(perceptron(3)) == plan.count(perceptron(3))
         counter._limit_s = 0.0
         late = "unknown: counting took longer than 0 s"
-        assert counter.count(perceptron(4)) == plan.Estimate(None, None, late)
+        assert counter.count(perceptron(3, slow=True)) == plan.Estimate(None, None, late)
         counter._limit_s = plan.LIMIT_S
         crash = plan.Estimate(None, None, "unknown: counting crashed")
         assert counter.count(perceptron(3, dies=True)) == crash
         assert counter.count(perceptron(3, dies=True)) == crash and counter._process is None, "counted once"
 
 
-def test_counting_trains_nothing_and_leaves_the_random_state() -> None:
+def test_counting_trains_nothing_and_leaves_the_random_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "_counted", {})
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    plan.count(perceptron(10, looks=True))
+    assert plan.count(perceptron(10)).flops
     assert torch.equal(torch.get_rng_state(), state)
 
 

@@ -216,7 +216,10 @@ CHOICES = (
     "While attention sleeps, a module in series passes its input on, a branch is dropped; its LayerNorms "
     "and MLPs sleep with it. The Hybrid Block keeps the LayerNorm of its LSTM update.",
     "The LSTM has one layer of the model's width; post-norm blocks with GELU; heads 32 wide; no dropout.",
-    "Steps at a tenth of the learning rate: 100 epochs (the paper does not say how many); batches of 256.",
+    "At the paper profile the steps at a tenth of the learning rate are 100 epochs (the paper does not say "
+    "how many) and a batch has 256 sequences.",
+    "The Hybrid Block's LSTM update stands once, before all blocks of Attn. Weights start as PyTorch draws "
+    "them.",
     "Validation judges the model as it trains at that moment, so in phase 1 without attention; it stops "
     "nothing. Judgement always has the whole model.",
 )
@@ -320,6 +323,13 @@ def no_delay(criterion: Criterion) -> Control:
     )
 
 
+def one_ability(criterion: Criterion) -> Control:
+    """Return the control that has the LSTM alone in DAT's place: it may extrapolate the sum, not recall."""
+    return Control(
+        name=f"the LSTM alone, {criterion.name}", criterion=criterion.name, swap={criterion.cell: "lstm"}
+    )
+
+
 def gains(scale: Scale, arch: str, multiple: int) -> Criterion:
     """Return the criterion that DAT beats ordinary training beyond the training lengths."""
     return Criterion(
@@ -418,8 +428,9 @@ def table(
     multiples: Sequence[float],
 ) -> tuple[tuple[Shown, ...], Plot]:
     """Return every number of a printed table of one question beside ours, and its plot."""
+    times = {m: scale.pairs(m) / scale.longest for m in multiples}  # 1.2 is a whole number of pairs
     shown = tuple(
-        Shown(cell=cell, metric=scale.metric(question, m), label=f"{label} at {m}×", paper=value)
+        Shown(cell=cell, metric=scale.metric(question, m), label=f"{label} at {times[m]:.3g}×", paper=value)
         for cell, (_, label, values) in models.items()
         for m, value in zip(multiples, values, strict=True)
     )
@@ -428,7 +439,7 @@ def table(
         title=title,
         x_label="pairs / longest training length",
         y_label=f"{question} accuracy",
-        x=tuple(multiples),
+        x=tuple(times.values()),
         lines=tuple(
             Line(
                 cell=cell,

@@ -18,7 +18,7 @@ from claims.dat._shared import (
     gains,
     judged_hybrids,
     learned,
-    no_delay,
+    one_ability,
     parts_plot,
 )
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
@@ -67,7 +67,7 @@ def protocol(profile: str) -> Protocol:
             *(transformer if scale is GPU else ()),
         ),
         controls=(
-            *(no_delay(c) for c in judged),
+            *(one_ability(c) for c in judged),
             Control(
                 name="with attention beside it",
                 criterion="lstm_lacks_recall",

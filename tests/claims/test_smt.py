@@ -103,9 +103,9 @@ HOLDS = {
         "untaught": {"excess_at_384": 0.9},
     },
     "future_window": {
-        "joint-1": {"accuracy": 0.98},
+        "joint-1": {"accuracy": 0.98, "loss": 0.1},
         "joint-16": {"accuracy": 0.99},
-        "detached-1": {"accuracy": 0.13},
+        "detached-1": {"accuracy": 0.13, "loss": 2.0},
         "detached-16": {"accuracy": 0.97},
         "isolation": {"encoder_from_dynamics": 0},
         "isolation-broken": {"encoder_from_dynamics": 0.1},
@@ -159,6 +159,8 @@ def verdict(name, changes):
             {"detached-1": {"accuracy": 0.98}},
             "inconclusive",
         ),  # the control is not red either
+        ("future_window", {"detached-1": {"loss": 0.1}}, "not reproduced"),
+        ("future_window", {"joint-1": {"loss": 1.9}}, "inconclusive"),
         ("gradient_flow", {"bptt": {"worst_span": 1.0}}, "inconclusive"),
         ("gradient_flow", {"smt": {"worst_span": 2.5}}, "inconclusive"),
     ],

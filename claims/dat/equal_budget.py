@@ -1,7 +1,17 @@
 """Ours: does DAT still win when ordinary training gets as many samples?"""
 
-from claims.dat._shared import CHOICES, EARLIER, NOT_JUDGED, NOTES, PAPER, SCALES, dat_against, least_gain
-from claims.dat.joint_l75 import AT, TWO
+from claims.dat._shared import (
+    CHOICES,
+    EARLIER,
+    NOT_JUDGED,
+    NOTES,
+    PAPER,
+    SCALES,
+    TWO,
+    dat_against,
+    least_gain,
+)
+from claims.dat.joint_l75 import AT
 from repro.claim import Claim, Protocol
 
 

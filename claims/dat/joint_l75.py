@@ -12,6 +12,7 @@ from claims.dat._shared import (
     PAPER,
     SCALES,
     SEED_OFFSET,
+    TWO,
     WORDS,
     arms_learned,
     both_arms,
@@ -26,7 +27,6 @@ from claims.dat._shared import (
 from repro.claim import Claim, Protocol
 
 AT = 3
-TWO = ("parallel", "hybrid_block")
 
 
 def protocol(profile: str, some: Sequence[str]) -> Protocol:
@@ -44,7 +44,6 @@ def protocol(profile: str, some: Sequence[str]) -> Protocol:
         shown=tuple(s for a in some for s in parts_shown(scale, a, labels[a])),
         plots=tuple(p for a in some for p in (curve(scale, a), parts_plot(scale, a, labels[a]))),
         scale=WORDS[profile],
-        seeds=4 if profile == "cpu" else 3,
         seed_offset=SEED_OFFSET if profile == "cpu" else 0,
     )
 

@@ -10,11 +10,11 @@ from claims.dat._shared import (
     PAPER,
     SCALES,
     SEED_OFFSET,
+    TWO,
     WORDS,
     Scale,
     learned,
 )
-from claims.dat.joint_l75 import TWO
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe
 

@@ -225,6 +225,8 @@ def _plan(options: argparse.Namespace) -> int:
                 recipe = protocol.cells[cell]
                 source.check_arguments(recipe, source.root())
                 waiting, seconds = _stored(trials, store, committed)
+                if recipe.stages:  # minutes, for large models
+                    print(f"counting a step of {claim.id} {cell}", file=sys.stderr, flush=True)
                 estimate, basis, stages = counter.count(recipe), "records", recipe.stages
                 start = trials[0].start
                 if start is not None and (store.get(start) is None or store.has_end(start)):

@@ -1,7 +1,7 @@
 """Training tokens a second of each hybrid against the sum of its torch parts run bare on the same shapes.
 
-    python -m reference.measure.hybrid_speed [--width 64] [--heads 4] [--blocks 2] [--feed-forward 128]
-        [--pairs 8] [--batch 64] [--threads 1] [--most 50]
+    python -m reference.measure.hybrid_speed [--width 64] [--heads 2] [--blocks 2] [--feed-forward 128]
+        [--pairs 8] [--batch 128] [--threads 1] [--most 50]
 
 A step of the hybrid is forward and backward of embedding, path, head and loss. Its parts are torch's LSTM,
 linear maps, LayerNorms, GELU and scaled_dot_product_attention with the inputs that the hybrid gives them,
@@ -137,11 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Hybrids against the sum of their torch parts.")
     parser.add_argument("--width", type=count, default=64)
-    parser.add_argument("--heads", type=count, default=4)
+    parser.add_argument("--heads", type=count, default=2)
     parser.add_argument("--blocks", type=count, default=2)
     parser.add_argument("--feed-forward", type=count, default=128)
     parser.add_argument("--pairs", type=count, default=8)
-    parser.add_argument("--batch", type=count, default=64)
+    parser.add_argument("--batch", type=count, default=128)
     parser.add_argument("--threads", type=count, default=1)
     parser.add_argument("--most", type=count, default=50, help="pairs timed at most")
     given = parser.parse_args(arguments)

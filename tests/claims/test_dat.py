@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from claims.dat._shared import CPU, GPU, HYBRIDS, MULTIPLES, SCALES, TWO, least_gain, printed_gain
+from reference.measure import hybrid_speed
 from repro import claim as claims_module
 from repro.engine import run
 from repro.recipe import Recipe
@@ -141,6 +142,15 @@ def test_seeds_are_fresh_after_the_earlier_runs():
     for claim in CLAIMS.values():
         offsets = {name: protocol.seed_offset for name, protocol in claim.profiles.items()}
         assert offsets == {"smoke": 0, "cpu": 200, "paper": 0}
+
+
+def test_the_speed_measure_takes_the_shapes_that_the_cpu_profile_trains(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(hybrid_speed, "table", lambda **given: seen.update(given) or "")
+    hybrid_speed.main([])
+    assert (seen["width"], seen["heads"], seen["blocks"]) == (CPU.width, CPU.heads, CPU.blocks)
+    assert (seen["feed_forward"], seen["batch"]) == (CPU.feed_forward, CPU.batch)
+    assert seen["pairs"] == CPU.longest
 
 
 def test_the_reader_is_told_where_the_paper_contradicts_itself():

@@ -128,7 +128,8 @@ def test_plan_shows_trials_time_and_memory_and_runs_nothing(
     monkeypatch.setattr(plan.Counter, "count", lambda self, recipe: plan.count(recipe))  # in this process
     store = fill(project, "toy.quick")
     assert cli.main(["plan", "toy.learns", "toy.quick", "--rate", "1000"]) == 0
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "counting a step of toy.learns good" in err and "toy.quick" not in err
     rows = {line.split()[0]: line.split() for line in out.splitlines() if line.strip()}
     # 3 inputs, 8 hidden, 1 output, batch 4, 20 steps; the input needs no gradient
     flops = 20 * 2 * 4 * (2 * (3 * 8 + 8) + 8)
@@ -138,7 +139,8 @@ def test_plan_shows_trials_time_and_memory_and_runs_nothing(
     assert "still to run: 1 min 18 s of one worker." in out and "taken at 1,000 FLOP/s (--rate)" in out
     assert len(list((store.root / "records").iterdir())) == 1
     assert cli.main(["plan", "toy.learns", "--profile", "paper"]) == 0
-    assert "toy.learns: no paper profile; it has: cpu, smoke." in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "toy.learns: no paper profile; it has: cpu, smoke." in out and not err
 
 
 def test_plan_counts_shared_stages_once(project: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ protocol = Protocol(
     cells=cells, criteria=(learns, gains),
     controls=(
         Control(name="no_learning", criterion="learns", swap={"good": CONTROL}),
-        Control(name="no_gain", criterion="gains", swap={"good": "off"}),
+        Control(name="no_gain", criterion="gains", swap={"good": "off", "off": "good"}),
     ),
     scale="a toy",
 )

@@ -415,6 +415,43 @@ def test_engines_agree_in_float32_and_repeat_bit_for_bit() -> None:
     assert max(error(a, b) for a, b in zip(results[0], results[2], strict=True)) < 1e-3
 
 
+@pytest.mark.parametrize("retrieval", ["sparse", "dense", "shuffled", "none"])
+def test_fused_steps_do_not_depend_on_the_number_of_threads(retrieval: str) -> None:
+    if kernels.status() != "fused":
+        pytest.skip("no C++ compiler here")
+    torch.manual_seed(0)
+    model = SAB(inputs=5, outputs=3, hidden=13, scorer=7, k_top=2, retrieval=retrieval, few_memories="lowest")
+    x_TBF = model.encode(torch.randint(0, 5, (9, 30), generator=torch.Generator().manual_seed(0)))
+    outer_TBH = torch.randn(30, 9, 13, generator=torch.Generator().manual_seed(1))
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 16):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                scan = make_scan(model.options, model.weights(), 9)
+                memory = scan.memory(model.start(9), 30)
+                trace = scan.forward(x_TBF, model.start(9), memory)
+                gradients = StoreGradients(memory, False)
+                hidden_TBH = trace.hidden_TBH.clone()
+                scan.reverse(0, trace, memory, outer_TBH.clone(), outer_TBH.clone(), gradients)
+            results.append([hidden_TBH, trace.gates_TBG, gradients.value_NBH, gradients.key_NBD])
+    finally:
+        torch.set_num_threads(before)
+    assert results[0][1].abs().max() > 0
+    for result in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], result, strict=True))
+
+
+def test_fused_steps_refuse_what_they_cannot_read() -> None:
+    if kernels.status() != "fused":
+        pytest.skip("no C++ compiler here")
+    fused = kernels.Kernels(torch.float32, {}, {"keys": torch.empty(0, 3, 4)})
+    assert fused.struct.keys is None
+    for tensor, message in ((torch.zeros(2, 3).t(), "contiguous"), (torch.zeros(2).double(), "type")):
+        with pytest.raises(ValueError, match=message):
+            fused.bind({"keys": tensor})
+
+
 def test_autograd_baseline_is_the_same_function() -> None:
     model = make(k_top=2, k_att=2)
     inputs = torch.randint(0, 5, (2, 13), generator=torch.Generator().manual_seed(0))

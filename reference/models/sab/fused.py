@@ -4,8 +4,6 @@ Suffixes: T steps, B batch, F input features, H hidden units, G = 4 H gates, N m
 threshold, D scorer width, C outputs, R gradient streams. A leading L is a chunk of steps.
 """
 
-import ctypes
-
 import torch
 from torch import Tensor
 
@@ -16,10 +14,10 @@ from reference.models.sab.scores import Additive
 
 
 class FusedScan(Scan):
-    """The same scan with everything between two matrix products in one pass (`kernels.cpp`).
+    """The same scan with all its steps in one call (`kernels.cpp`): no thread waits for another within it.
 
-    Covers Algorithm 1 and its reverse with one gradient stream on the CPU. The rare steps with few memories,
-    and the reverse of a sliding window, stay with `Scan`.
+    Covers Algorithm 1 and its reverse with one gradient stream on the CPU. The rare steps that read few
+    memories, and the reverse of a sliding window, stay with `Scan`.
     """
 
     @staticmethod
@@ -30,24 +28,34 @@ class FusedScan(Scan):
     def __init__(self, options: Options, weights: dict[str, Tensor], batch: int) -> None:
         super().__init__(options, weights, batch)
         self.additive = Additive(weights["w1"], weights["w2"], weights["w3"], batch)
+        self.to_gates = kernels.pack(self.hh_HG)
+        self.to_query, self.to_key = kernels.pack(self.additive.w2_HD), kernels.pack(self.additive.w1_HD)
 
-    def bind(self, trace: Trace, memory: Memory) -> kernels.Kernels:
-        """Return the kernels bound to a trace and a store."""
+    def bind(self, trace: Trace, memory: Memory, start: int, stored: int) -> kernels.Kernels:
+        """Return the kernels bound to a trace and a store that held `stored` memories after `start` steps."""
         scores_BN = trace.reads_TBH.new_empty(
             self.batch, max(memory.keys_NBD.shape[0], trace.rows_TBK.shape[2])
         )
-        return kernels.Kernels(
+        o, grid = self.o, self.o.truncation == "grid" or self.o.k_trunc == 1
+        fused = kernels.Kernels(
             trace.reads_TBH.dtype,
             {
+                "steps": trace.reads_TBH.shape[0],
                 "batch": self.batch,
                 "hidden": self.hidden,
                 "width": self.scorer.width,
-                "ranks": self.o.ranks,
-                "read": self.o.k_top,
+                "ranks": o.ranks,
+                "read": o.k_top,
                 "row_stride": trace.rows_TBK.shape[2],
                 "capacity": scores_BN.shape[1],
                 "shift": memory.shift,
-                "denominator": self.o.denominator,
+                "start": start,
+                "stored": stored,
+                "k_att": o.k_att,
+                "k_trunc": (o.k_trunc or 0) if grid else 0,
+                "sparse": o.sparse,
+                "mental": o.mental_updates == "full",
+                "denominator": o.denominator,
                 "margin": self.margin,
             },
             {
@@ -66,37 +74,34 @@ class FusedScan(Scan):
                 "scores": scores_BN,
             },
         )
+        if trace.dense:
+            weights = [trace.dense.get(t) for t in range(len(trace.counts))]
+            addresses = [0 if weights_NB is None else weights_NB.data_ptr() for weights_NB in weights]
+            fused.bind({"dense": torch.tensor(addresses)})
+        return fused
 
     def steps(self, trace: Trace, memory: Memory, start: int) -> None:
         """Run the steps after `start` earlier ones."""
-        fused = self.bind(trace, memory)
-        at, o = fused.address, self.o
-        gates, hidden = trace.gates_TBG.unbind(0), trace.hidden_TBH.unbind(0)
-        outputs, queries, keys = (
-            trace.outputs_TBH.unbind(0),
-            trace.queries_TBD.unbind(0),
-            memory.keys_NBD.unbind(0),
-        )
-        w1_HD, w2_HD = self.additive.w1_HD, self.additive.w2_HD
-        for t in range(len(gates)):
-            gates[t].addmm_(hidden[t], self.hh_HG)
-            fused.cell_forward(at, t)
-            n = memory.count
-            trace.counts.append(n)
-            if n > o.k_top and o.sparse:
-                torch.mm(outputs[t], w2_HD, out=queries[t])
-                fused.sparse_forward(at, t, n)
-            elif n > 0 and o.retrieval == "dense":
-                torch.mm(outputs[t], w2_HD, out=queries[t])
-                trace.dense[t] = hidden[t].new_empty(n, self.batch)
-                fused.dense_forward(at, t, n, ctypes.c_void_p(trace.dense[t].data_ptr()))
-            elif self.read(t, memory, trace):
-                hidden[t + 1].add_(trace.reads_TBH[t])
+        o, steps, stored = self.o, trace.reads_TBH.shape[0], memory.count
+        before = start // o.k_att
+        trace.counts.extend(stored + (start + t) // o.k_att - before for t in range(steps))
+        if o.retrieval == "dense":
+            for t, n in enumerate(trace.counts):
+                if n > 0:
+                    trace.dense[t] = self.w["w3"].new_empty(n, self.batch)
+        fused = self.bind(trace, memory, start, stored)
+        fused.bind({"to_gates": self.to_gates, "to_query": self.to_query, "to_key": self.to_key})
+        few = 0
+        while o.sparse and o.few_memories != "skip" and few < steps and trace.counts[few] <= o.k_top:
+            t, memory.count = few, trace.counts[few]
+            fused.cell_forward(fused.address, t)
+            if self.read(t, memory, trace):
+                trace.hidden_TBH[t + 1].add_(trace.reads_TBH[t])
             if o.stores(start + t):
-                stored_BH = hidden[t + 1].roll(-1, 0) if memory.shift else hidden[t + 1]
-                torch.mm(stored_BH, w1_HD, out=keys[n])
-                fused.store(at, t, n)
-                memory.count += 1
+                fused.store(fused.address, t)
+            few += 1
+        fused.forward(fused.address, few, steps)
+        memory.count = stored + (start + steps) // o.k_att - before
 
     def settle_ties(self, trace: Trace, memory: Memory) -> None:
         """Nothing to settle: the kernel ranks the earliest first among equals."""
@@ -114,46 +119,30 @@ class FusedScan(Scan):
         if self.o.streams > 1:
             super().reverse(start, trace, memory, hidden_gradient_TBH, read_gradient_TBH, gradients)
             return
-        o, steps = self.o, trace.reads_TBH.shape[0]
-        fused = self.bind(trace, memory)
-        cell_BH = torch.zeros_like(trace.cells_TBH[0])
-        phi_BD, scratch_BD = torch.zeros_like(trace.queries_TBD[0]), torch.empty_like(trace.queries_TBD[0])
+        phi_BD = torch.zeros_like(trace.queries_TBD[0])
+        fused = self.bind(trace, memory, start, trace.counts[0])
         fused.bind(
             {
+                "from_gates": kernels.pack(self.w["hidden"]),
+                "from_query": kernels.pack(self.additive.w2_DH),
+                "from_key": kernels.pack(self.additive.w1_DH),
                 "hidden_gradient": hidden_gradient_TBH,
                 "read_gradient": read_gradient_TBH,
                 "value_gradient": gradients.value_NBH,
                 "key_gradient": gradients.key_NBD,
-                "cell_gradient": cell_BH,
+                "cell_gradient": torch.zeros_like(trace.cells_TBH[0]),
                 "phi": phi_BD,
+                "scratch": torch.empty_like(phi_BD),
             }
         )
-        at, scratch, null = fused.address, ctypes.c_void_p(scratch_BD.data_ptr()), ctypes.c_void_p(None)
-        gates, states, queries = (
-            trace.gates_TBG.unbind(0),
-            hidden_gradient_TBH.unbind(0),
-            trace.queries_TBD.unbind(0),
-        )
-        values, keys = gradients.value_NBH.unbind(0), gradients.key_NBD.unbind(0)
-        for t in range(steps - 1, -1, -1):
-            if t + 1 < steps and not o.truncates(start + t + 1):
-                states[t].addmm_(gates[t + 1], self.w["hidden"])
-            else:
-                cell_BH.zero_()
-            n = trace.counts[t]
-            if o.stores(start + t) and o.mental_updates == "full":
-                values[n].addmm_(keys[n], self.additive.w1_DH)
-                fused.arrive(at, t, n)
-            if n > o.k_top and o.sparse:
-                fused.read_backward(at, t, n, null, scratch)
-                states[t].addmm_(queries[t], self.additive.w2_DH)
-            elif t in trace.dense:
-                fused.read_backward(at, t, n, ctypes.c_void_p(trace.dense[t].data_ptr()), scratch)
-                states[t].addmm_(queries[t], self.additive.w2_DH)
-            elif t in trace.few:
+        few = max(trace.few, default=-1) + 1
+        fused.backward(fused.address, few, len(trace.counts))
+        for t in range(few - 1, -1, -1):
+            fused.arrive(fused.address, t)
+            if t in trace.few:
                 reads = ReadChunk(self, trace, memory, t, t + 1)
-                read_1BH = states[t][None] + read_gradient_TBH[t]
-                reads.backward(t, read_1BH, 1, gradients, states[t][None])
+                read_1BH = (hidden_gradient_TBH[t] + read_gradient_TBH[t])[None]
+                reads.backward(t, read_1BH, 1, gradients, hidden_gradient_TBH[t][None])
                 gradients.phi_D += reads.phi_gradient()
-            fused.cell_backward(at, t)
+            fused.cell_backward(fused.address, t)
         gradients.phi_D += phi_BD.sum(0)

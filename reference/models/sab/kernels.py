@@ -33,15 +33,7 @@ FLAGS = [
     "-shared",
     "-fPIC",
 ]
-NAMES = (
-    "cell_forward",
-    "store",
-    "sparse_forward",
-    "dense_forward",
-    "arrive",
-    "read_backward",
-    "cell_backward",
-)
+NAMES = ("forward", "backward", "cell_forward", "store", "arrive", "cell_backward")
 _enabled = True
 
 Kernel = Callable[..., None]
@@ -130,35 +122,50 @@ def build(compiler: str, path: Path) -> Path:
 def buffers(real: Any) -> type[ctypes.Structure]:
     """Return the struct `Buffers` of the C++ source for one floating-point type."""
     integer, pointer = ctypes.c_int64, ctypes.c_void_p
-    sizes = ("batch", "hidden", "width", "ranks", "read", "row_stride", "capacity", "shift", "threads")
+    sizes = ("steps", "batch", "hidden", "width", "ranks", "read", "row_stride", "capacity")
+    options = ("shift", "threads", "start", "stored", "k_att", "k_trunc", "sparse", "mental")
     trace = ("gates", "cells", "hiddens", "outputs", "reads", "queries", "rows", "weights", "inverse")
-    store = ("values", "keys", "w3", "scores")
-    gradients = ("hidden_gradient", "read_gradient", "value_gradient", "key_gradient", "cell_gradient", "phi")
-    fields: list[tuple[str, Any]] = [(name, integer) for name in sizes]
-    fields += [(name, pointer) for name in trace + store]
+    store = ("values", "keys", "w3", "scores", "dense")
+    packed = ("to_gates", "to_query", "to_key", "from_gates", "from_query", "from_key")
+    gradients = ("hidden_gradient", "read_gradient", "value_gradient", "key_gradient", "cell_gradient")
+    fields: list[tuple[str, Any]] = [(name, integer) for name in sizes + options]
+    fields += [(name, pointer) for name in trace + store + packed]
     fields += [("denominator", real), ("margin", real)]
-    fields += [(name, pointer) for name in gradients]
+    fields += [(name, pointer) for name in (*gradients, "phi", "scratch")]
     return type("Buffers", (ctypes.Structure,), {"_fields_": fields})
 
 
 STRUCTS = {torch.float32: buffers(ctypes.c_float), torch.float64: buffers(ctypes.c_double)}
 
 
+def pack(matrix_KN: Tensor) -> Tensor:
+    """Return the panels_PKC of a matrix for the kernels' products.
+
+    The C columns of a panel, 64 bytes in a row, lie together; zeros fill up the last panel.
+    """
+    k, n = matrix_KN.shape
+    columns = 64 // matrix_KN.element_size()
+    panels = -(-n // columns)
+    padded_KN = torch.nn.functional.pad(matrix_KN, (0, panels * columns - n))
+    return padded_KN.view(k, panels, columns).transpose(0, 1).contiguous()
+
+
 class Kernels:
     """The fused steps bound to buffers.
 
-    Raises ValueError on a tensor that is not contiguous.
+    Raises ValueError on a tensor that is not contiguous or has another floating-point type. An empty tensor
+    is a null pointer, which no step follows.
     """
 
+    forward: Kernel
+    backward: Kernel
     cell_forward: Kernel
     store: Kernel
-    sparse_forward: Kernel
-    dense_forward: Kernel
     arrive: Kernel
-    read_backward: Kernel
     cell_backward: Kernel
 
     def __init__(self, dtype: torch.dtype, sizes: dict[str, int | float], tensors: dict[str, Tensor]) -> None:
+        self.dtype = dtype
         self.struct = STRUCTS[dtype](threads=torch.get_num_threads(), **sizes)
         self.tensors: dict[str, Tensor] = {}  # kept alive
         self.bind(tensors)
@@ -175,4 +182,6 @@ class Kernels:
         for name, tensor in tensors.items():
             if not tensor.is_contiguous():
                 raise ValueError(f"The fused steps need {name} to be contiguous.")
-            setattr(self.struct, name, tensor.data_ptr())
+            if tensor.dtype not in (self.dtype, torch.int64):
+                raise ValueError(f"The fused steps of {self.dtype} need {name} in that type.")
+            setattr(self.struct, name, tensor.data_ptr() if tensor.numel() > 0 else None)

@@ -15,6 +15,7 @@ from repro.recipe import Recipe, RecipeError
 
 KINDS = ("identity", "count", "measure", "train")
 PROFILES = ("smoke", "cpu", "paper")
+PLOTS = ("line", "image", "scatter")
 EXACT = ("identity", "count")  # kinds with one recipe for every profile
 FIRST_SEED = 1000  # seeds below belong to pilots and never enter a verdict
 ALPHA = 0.05  # level of every one-sided test
@@ -149,11 +150,12 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A figure of the report: lines over x (mean, every seed; paper values dashed), or a matrix as an image.
+    """A figure of the report: lines over x (mean, every seed; paper values dashed), an image, or dots.
 
     Attributes:
         x: x values, one for each entry of a line's metrics (or of its one list metric; empty: 0, 1, 2, …).
-        kind: line, or image (the first line's one metric is a matrix).
+        kind: line, image (the first line's one metric is a matrix), or scatter (a dot a seed: a line's two
+            metrics are its x and its y).
         learning: take x and y from the validation curve of the records instead: `metrics` then names the
             validation metric and x is the step.
     """
@@ -172,7 +174,13 @@ class Plot:
     level_label: str = ""
 
     def __post_init__(self) -> None:
+        if self.kind not in PLOTS:
+            raise RecipeError(f"plot '{self.name}': the kind {self.kind!r} is none of {', '.join(PLOTS)}.")
         for line in self.lines:
+            if self.kind == "scatter" and (line.cells or len(line.metrics) != 2):
+                raise RecipeError(
+                    f"plot '{self.name}': the line '{line.label}' needs one cell and two metrics, x and y."
+                )
             if line.cells and (self.learning or self.kind == "image"):
                 raise RecipeError(
                     f"plot '{self.name}': only a line over x draws several cells; name one cell."

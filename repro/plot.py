@@ -1,6 +1,7 @@
 """Figures of the report, as SVG text that is the same whenever the numbers are the same.
 
-Each seed is a thin line or dot, their mean a thick line with markers, the paper's values dashed and hollow.
+Each seed is a thin line or dot, a band reaches from the lowest to the highest, their mean is a thick line
+with markers, the paper's values are dashed and hollow.
 Colours are the Okabe-Ito palette, and each line has its own marker, so that colour is never the only sign.
 matplotlib is imported only when something is drawn.
 """
@@ -12,6 +13,7 @@ import io
 import itertools
 import json
 import math
+import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -132,7 +134,15 @@ def svg(shown: Picture) -> str:
 
 
 def _series(plot: Plot, line: Line, records: Mapping[str, Sequence[Record]]) -> Series:
-    curve = _cell_point if line.cells else _learning_curve if plot.learning else _metric_curve
+    curve = (
+        _dot
+        if plot.kind == "scatter"
+        else _cell_point
+        if line.cells
+        else _learning_curve
+        if plot.learning
+        else _metric_curve
+    )
     drawn: dict[int, list[tuple[float, float]]] = {}  # seed → points
     whole: dict[int, dict[float, float]] = {}
     for cell in line.drawn:
@@ -155,6 +165,11 @@ def _x(plot: Plot, count: int) -> tuple[float, ...]:
 
 def _cell_point(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
     return [(plot.x[line.cells.index(cell)], number(record.metrics.get(line.metrics[0])))]
+
+
+def _dot(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
+    x, y = (number(record.metrics.get(name)) for name in line.metrics)
+    return [(x, y)] if math.isfinite(x) else []
 
 
 def _metric_curve(plot: Plot, line: Line, cell: str, record: Record) -> list[tuple[float, float]]:
@@ -210,6 +225,14 @@ def _lines(figure: Figure, shown: Picture) -> None:
     axes = figure.add_subplot()
     for i, series in enumerate(shown.series):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+        if plot.kind == "scatter":
+            dots = [(x, y) for _, xs, ys in series.seeds for x, y in zip(xs, ys, strict=True)]
+            axes.plot(*_columns(dots), color=colour, linestyle="none", marker=marker, markersize=5,
+                      label=series.label)  # fmt: skip
+            continue
+        if len(series.seeds) > 1 and len({xs for _, xs, _ in series.seeds}) == 1:
+            ends = [(min(ys), max(ys)) for ys in zip(*(ys for _, _, ys in series.seeds), strict=True)]
+            axes.fill_between(series.seeds[0][1], *_columns(ends), color=colour, alpha=0.12, linewidth=0)
         for _, xs, ys in series.seeds:
             dot = "." if len(xs) < 15 else None
             axes.plot(xs, ys, color=colour, linewidth=0.8, alpha=0.55, marker=dot, markersize=4)
@@ -224,7 +247,7 @@ def _lines(figure: Figure, shown: Picture) -> None:
         axes.axhline(
             plot.level, color="#555555", linewidth=1.2, linestyle=":", label=plot.level_label or None
         )
-    axes.set_title(textwrap.fill(plot.title, 72), loc="left")
+    axes.set_title(textwrap.fill(plot.title + _correlation(shown), 72), loc="left")
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(textwrap.fill(plot.y_label, 40))
     if plot.log_x:
@@ -238,6 +261,17 @@ def _lines(figure: Figure, shown: Picture) -> None:
     if entries:
         figure.legend(loc="outside lower left", ncols=columns)
     figure.set_size_inches(6.4, 3.5 + 0.2 * math.ceil(entries / columns))
+
+
+def _correlation(shown: Picture) -> str:
+    """Return the correlation of a scatter plot's dots, in the logarithms where both axes have them."""
+    xs = [x for s in shown.series for _, some, _ in s.seeds for x in some]
+    ys = [y for s in shown.series for _, _, some in s.seeds for y in some]
+    if shown.plot.kind != "scatter" or len(set(xs)) < 3 or len(set(ys)) < 3:
+        return ""
+    logs = shown.plot.log_x and shown.plot.log_y and min(*xs, *ys) > 0
+    pairs = ([math.log(v) for v in xs], [math.log(v) for v in ys]) if logs else (xs, ys)
+    return f": r = {statistics.correlation(*pairs):.2f}{' of logarithms' if logs else ''}, {len(xs)} runs"
 
 
 def _x_ticks(axes: Axes, plot: Plot) -> None:

@@ -24,7 +24,7 @@ CPU_MODEL: Mapping[str, Any] = {
     "updater_layers": 2,
 }
 
-CPU_WORDS = "width 64 for 256, 4 memory tokens for 16, layers 2/1/2/1 for 8/4/8/4"
+CPU_WORDS = "width 64 for 256, 4 heads for 8, 4 memory tokens for 16, layers 2/1/2/1 for 8/4/8/4"
 SMOKE_MODEL: Mapping[str, Any] = {**CPU_MODEL, "width": 16, "encoder_layers": 1, "updater_layers": 1}
 
 BETAS = (0.9, 0.95)

@@ -53,10 +53,10 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
         "judged": 512,
     },
 }
-# The cpu profile was run four times before, with seeds from 1000, 1100, 1200 and 1300 on: see EARLIER.
+# The cpu profile was run five times before, with seeds from 1000, 1100, 1200, 1300 and 1400 on: see EARLIER.
 SEEDS: Mapping[str, Mapping[str, int]] = {
     "smoke": {},
-    "cpu": {"seeds": 6, "seed_offset": 400},
+    "cpu": {"seeds": 6, "seed_offset": 500},
     "paper": {},
 }
 EARLIER = (
@@ -79,12 +79,18 @@ EARLIER = (
     "memories, judged against teacher steps and by the loss. It guesses the mean memory (drift 0.95), which "
     "is better than a rollout that has left (up to 6.9). It controls the drift itself alone now, where it is "
     "red. The band of the ratio to teacher steps has never changed.",
+    "The fifth run (seeds 1400 to 1405; the recipes of the third and fourth, six seeds for ten to save "
+    "time) gave reproduced: late drift before DMT 3.02, 3.51, 4.37, 4.77, 0.12, 1.78, after it 0.033 "
+    "[0.016, 0.049], over that of teacher steps 0.063 [0.016, 0.242], loss -0.164 [-0.252, -0.076]. Five "
+    "attempts at a level of 5 % are no single one, three of them with one recipe. The run judged here "
+    "repeats the fifth on fresh seeds with its bands; a control and an arm were added to it.",
 )
 ARMS = {
     "smt": "SMT (before)",
     "dmt": "SMT, then DMT (after)",
     "teacher-steps": "SMT, then as many steps from teacher states",
     "shuffled": "SMT, then DMT towards another sequence's memories",
+    "readout-only": "SMT, then the readout alone tuned on the same rollouts",
 }
 # Bands, set before the runs they judge. A rollout that leaves the teacher collects at least twice the error
 # of one step. 1 − R² = 1 is a guess at the mean memory; after DMT a rollout has to keep four fifths of what
@@ -99,7 +105,7 @@ def isolation(**sabotage: object) -> Recipe:
 
 
 def cells(scale: str) -> dict[str, Recipe]:
-    """Return the recipes: SMT alone, with DMT, with steps from teacher states, with shuffled targets.
+    """Return the recipes: SMT alone, with DMT, and with what DMT is compared with (see ARMS).
 
     `smt.length_extrapolation` reads the same ones, so that each is trained once.
     """
@@ -129,6 +135,7 @@ def cells(scale: str) -> dict[str, Recipe]:
         "dmt": recipe(dmt(at["dmt"], every=every)),
         "teacher-steps": recipe(dmt(at["dmt"], every=every, states="teacher")),
         "shuffled": recipe(dmt(at["dmt"], every=every, targets="shuffled")),
+        "readout-only": recipe(dmt(at["dmt"], every=every, dynamics=0.0)),
     }
 
 
@@ -157,7 +164,12 @@ def protocol(scale: str, words: str) -> Protocol:
             x_label="rollout step",
             y_label=y_label,
             x=tuple(range(1, length)),
-            lines=tuple(Line(cell=cell, metrics=(metric,), label=label) for cell, label in ARMS.items()),
+            log_y=True,
+            lines=tuple(
+                Line(cell=cell, metrics=(metric,), label=label)
+                for cell, label in ARMS.items()
+                if cell != "readout-only"  # its memories are those before DMT
+            ),
         )
 
     return Protocol(
@@ -233,6 +245,7 @@ def protocol(scale: str, words: str) -> Protocol:
         controls=(
             Control(name="before DMT", criterion="dmt-lowers-drift", swap={"dmt": "smt"}),
             Control(name="shuffled teacher", criterion="dmt-lowers-drift", swap=shuffled),
+            Control(name="before DMT, own states", criterion="own-states-matter", swap={"dmt": "smt"}),
             Control(name="teacher not frozen", criterion="teacher-stays", swap=broken),
             Control(name="loss through the updater", criterion="readout-stays-outside", swap=broken),
         ),
@@ -245,6 +258,7 @@ def protocol(scale: str, words: str) -> Protocol:
                     ("growth", "rollout over one step"),
                     ("explained", "share of the rollout's error explained by one-step error, over sequences"),
                     ("accuracy", "accuracy of the rollout"),
+                    ("loss", "loss of the rollout (nats)"),
                 )
                 for cell, label in ARMS.items()
             ),
@@ -252,6 +266,20 @@ def protocol(scale: str, words: str) -> Protocol:
             Shown(cell="smt", metric="late_rise", label="Before DMT: last quarter minus the quarter before"),
         ),
         plots=(
+            Plot(
+                name="errors",
+                title="Is a small error of one step a rollout that stays close? Late 1 − R² of each run",
+                x_label="error of one step from the teacher's memory",
+                y_label="error of the rollout",
+                kind="scatter",
+                log_x=True,
+                log_y=True,
+                lines=tuple(
+                    Line(cell=cell, metrics=("one_step_late", "late_drift"), label=label)
+                    for cell, label in ARMS.items()
+                    if cell != "readout-only"
+                ),
+            ),
             plot(
                 "drift",
                 "drift",
@@ -286,8 +314,8 @@ claim = Claim(
         "cpu": protocol(
             "cpu",
             f"Stack task alone (paper: many runs), T=48 for 64, {CPU_WORDS}; 400 SMT steps of one random "
-            "split of each of 96 sequences (for all splits of 32), 200 DMT steps of 32 sequences, every 4th "
-            "rolled state judged.",
+            "split of each of 96 sequences (for all splits of 32) at 1e-3 for 3e-4, 200 DMT steps for "
+            "1,500 of 32 sequences at 3e-4 for 3e-5, every 4th rolled state judged.",
         ),
         "paper": protocol("paper", ""),
     },
@@ -308,8 +336,11 @@ claim = Claim(
         "0.120 to 0.035 and 0.031. At T=48 (seed 5, 1,000 steps) 0.250 fell to 0.037 and 0.061. Retrieval "
         "gave DMT over teacher steps 1.60, 0.21 and 0.85 from teachers that had not learned it.",
         "The method section defines drift as MSE, Fig. 12 plots 1 − R²; both are given, on separate scales.",
-        "The paper's correlations are over many differently configured runs. With fewer than 20 such runs we "
-        "show the one-step and rollout errors of each arm and judge none; the explained share shown is over "
-        "sequences within one model and is another quantity.",
+        "The paper's correlations are over many differently configured runs. Ours are four arms of one "
+        "configuration, so their correlation is shown in a plot and judged by nothing; the explained share "
+        "shown is over sequences within one model and is another quantity.",
+        "That the loss improves is the paper's statement, before against after. Before, the rollout is "
+        "read by the decoder, after by a readout tuned on it, so a part of it is the readout's: the arm "
+        "'the readout alone' shows how much. This criterion has no control that has to fail.",
     ),
 )

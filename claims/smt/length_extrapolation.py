@@ -1,15 +1,16 @@
 """Fig. 13: beyond the training length the recurrent student passes its teacher."""
 
+import math
 from dataclasses import replace
 
 from claims.smt._shared import CPU_WORDS, PAPER, choices, smt
-from claims.smt.drift import LEARNED, SCALES, SEEDS, TIMES, cells
+from claims.smt.drift import LEARNED, SCALES, SEEDS, SYMBOLS, TIMES, cells
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 # The paper's gain at 8 times the training length is 0.39 − 0.16 = 0.23 nats; ours has to be at least 0.05.
-# Passing a teacher that falls apart is not enough: at that length the student may be at most 0.2 nats worse
-# than its teacher was inside the training length (guessing is ln 4 = 1.39). Inside, the teacher may not be
-# the worse one by more than 0.02.
+# A teacher that falls apart counts as a guess (ln 4 = 1.39), and passing it is not enough: at that length the
+# student may be at most 0.2 nats worse than its teacher was inside the training length. Inside, the teacher
+# may not be the worse one by more than 0.02.
 GAIN, HOLDS, INSIDE = 0.05, 0.2, 0.02
 
 
@@ -35,9 +36,10 @@ def protocol(scale: str, words: str) -> Protocol:
             Criterion(
                 name="student-passes-teacher",
                 kind="train",
-                statement=f"Teacher's loss minus student's at {TIMES[-1]} times the training length",
+                statement="Loss of the teacher, or of a guess if that is less, minus the student's, at "
+                f"{TIMES[-1]} times the training length",
                 cell="dmt",
-                metric=f"gain_at_{lengths[-1]}",
+                metric=f"lead_at_{lengths[-1]}",
                 at_least=GAIN,
                 sd_floor=0.02,
                 paper=0.23,
@@ -63,7 +65,10 @@ def protocol(scale: str, words: str) -> Protocol:
             ),
         ),
         controls=(
-            Control(name="nothing taught the updater", criterion="student-holds", swap={"dmt": "untaught"}),
+            *(
+                Control(name=f"nothing taught the updater, {name}", criterion=name, swap={"dmt": "untaught"})
+                for name in ("student-passes-teacher", "student-holds")
+            ),
         ),
         shown=(
             Shown(
@@ -84,6 +89,12 @@ def protocol(scale: str, words: str) -> Protocol:
                 label="Student before DMT at the longest",
             ),
             Shown(
+                cell="smt",
+                metric=f"excess_at_{lengths[-1]}",
+                label="Student before DMT at the longest minus teacher inside",
+            ),
+            Shown(cell="dmt", metric=f"guess_at_{lengths[-1]}", label="A guess at the longest"),
+            Shown(
                 cell="shuffled",
                 metric=f"student_at_{lengths[-1]}",
                 label="Student taught another sequence's memories, at the longest",
@@ -97,6 +108,8 @@ def protocol(scale: str, words: str) -> Protocol:
                 y_label="loss (nats)",
                 x=lengths,
                 log_x=True,
+                level=math.log(SYMBOLS),
+                level_label="a guess",
                 lines=tuple(
                     Line(cell="dmt", metrics=tuple(f"{who}_at_{n}" for n in lengths), label=label)
                     for who, label in (("student", "student RNN"), ("teacher", "teacher"))
@@ -143,9 +156,15 @@ claim = Claim(
         "after 1,000 steps, 0.00, 0.03, 0.12, 0.16, 0.04, 0.12 after 400 (seeds from 1200 on) and 0.04 "
         "in the mean of ten (from 1300 on). No band of a criterion was changed; that of the teacher's "
         "accuracy, a premise, was 0.8.",
-        "The control's arm was trained with the judged run, as the note above was written before it; by a "
-        "slip the control itself still named the student before DMT when the run ended, and was put right "
-        "after. Judged so, the run was inconclusive: the student before DMT is 0.26 [0.17, 0.35] behind, not "
-        "clearly outside 0.2. So SMT alone nearly holds at 8 times the length by this criterion.",
+        "A second run (seeds 1400 to 1405, T=48) was judged twice. With the control that it was "
+        "registered with, the student before DMT, it was inconclusive: 0.26 [0.17, 0.35] behind the "
+        "teacher inside, not clearly outside 0.2, so SMT alone nearly holds at 8 times the length (in "
+        "the earlier seeds 1100 to 1104 it was 0.83, 0.39, 0.27, 0.22, 0.08 behind). With the one that "
+        "is used since, SMT without the dynamics loss, which that run had trained too, it was "
+        "reproduced; but the control had been exchanged after the run.",
+        "That run also showed that the criterion could hardly fail: beyond 96 tokens the teacher is "
+        "worse than a guess (3.0 to 4.4 nats at 384), so that even an updater that nothing had taught "
+        "passed it in four of six seeds. A teacher counts as a guess at worst now, and the control has "
+        "to fail this too. Seeds are fresh; the other bands are unchanged.",
     ),
 )

@@ -175,6 +175,8 @@ def test_a_protocol_that_cannot_be_judged_is_refused(changes: dict[str, Any], wo
         ({"cells": ("a", "b")}, {"x": ()}, "has 2 cells for 0 x values"),
         ({"cells": ("a", "b")}, {"learning": True}, "only a line over x draws several cells"),
         ({"cells": ("a", "b")}, {"kind": "image"}, "only a line over x draws several cells"),
+        ({"cell": "a"}, {"kind": "scatter"}, "needs one cell and two metrics, x and y"),
+        ({"cell": "a"}, {"kind": "dots"}, "the kind 'dots' is none of line, image, scatter"),
     ],
 )
 def test_a_line_that_cannot_be_drawn_is_refused(

@@ -63,6 +63,33 @@ def test_a_line_has_every_seed_their_mean_and_the_paper():
     assert series.paper == ((30,), (0.9,))
 
 
+def test_a_scatter_has_a_dot_a_seed_and_says_how_far_they_go_together():
+    values = ((1.0, 10.0), (10.0, 100.0), (100.0, 1000.0), (math.nan, 5.0), (5.0, math.nan))
+    records = [record(1000 + i, metrics={"step": x, "late": y}) for i, (x, y) in enumerate(values)]
+    shown = plot.picture(figure("step", "late", kind="scatter", log_x=True, log_y=True), {"ours": records})
+    assert only(shown).seeds == ((1000, (1,), (10,)), (1001, (10,), (100,)), (1002, (100,), (1000,)))
+    assert "Title: r = 1.00 of logarithms, 3 runs" in plot.svg(shown)
+    three = [record(1000 + i, metrics={"a": x, "b": y}) for i, (x, y) in enumerate([(0, 0), (1, 2), (2, 1)])]
+    assert "Title: r = 0.50, 3 runs" in plot.svg(
+        plot.picture(figure("a", "b", kind="scatter"), {"ours": three})
+    )
+    two = plot.picture(figure("a", "b", kind="scatter"), {"ours": three[:2]})
+    assert "r =" not in plot.svg(two), "two dots lie on a line whatever they are"
+
+
+def test_a_band_reaches_over_the_seeds(monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    monkeypatch.setattr(Axes, "fill_between", lambda self, x, low, high, **how: drawn.append((x, low, high)))
+    records = [record(1000 + i, metrics={"a": i, "b": 5 - i}) for i in range(3)]
+    plot.svg(plot.picture(figure("a", "b", x=(1, 2)), {"ours": records}))
+    assert drawn == [((1, 2), (0, 3), (2, 5))]
+    plot.svg(plot.picture(figure("a", "b", x=(1, 2)), {"ours": records[:1]}))
+    plot.svg(plot.picture(figure("a", "b", x=(1, 2)), {"ours": [*records, record(1003, metrics={"a": 1})]}))
+    assert len(drawn) == 1, "not for one seed, nor where a seed has a gap"
+
+
 def test_a_list_metric_is_drawn_over_its_places():
     series = only(plot.picture(figure("curve"), {"ours": [record(metrics={"curve": [1, 2, 4]})]}))
     assert series.mean == ((0, 1, 2), (1, 2, 4))

@@ -80,11 +80,11 @@ class DaggerMemory:
         rolled = x[:, first : first + steps]
         begin = given[:, 0] if self.start == "teacher" else model.first(len(x))
         if self.through_time and self.states == "own":
-            states = model.roll(begin, rolled, through_time=True)[:, ends - first]
+            states = model.roll(begin, rolled)[:, ends - first]
         else:  # each step's error ends at its input: roll without a graph, then all judged steps at once
             if self.states == "own":
                 with torch.no_grad():
-                    own = model.roll(begin, rolled, through_time=False)[:, :-1]
+                    own = model.roll(begin, rolled)[:, :-1]
                 given = torch.cat((begin[:, None], own), 1)[:, ends - first]
             states = model.updater(given.flatten(0, 1), x[:, ends].flatten()).view_as(target)
         if self.targets == "shuffled":

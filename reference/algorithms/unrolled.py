@@ -21,7 +21,7 @@ class Unrolled:
     def backward(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Leave the gradients of the cross-entropy of `batch` (inputs, targets, mask: B × T); return it."""
         x = batch["inputs"]
-        states = model.roll(model.first(len(x)), x, through_time=True)
+        states = model.roll(model.first(len(x)), x)
         rows, ends = every_split(x)
         loss = cross_entropy(
             *decode(model.readout, states.flatten(0, 1), batch, rows, ends, future=1, buckets=1)

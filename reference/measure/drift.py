@@ -154,10 +154,10 @@ def roll_from(model: SMT, teacher: Tensor, x: Tensor, start: str) -> tuple[Tenso
         ValueError: `start` is neither teacher (from `teacher`, the memory at position 0) nor learned.
     """
     if start == "teacher":
-        return model.roll(teacher, x[:, 1:], through_time=False), 1
+        return model.roll(teacher, x[:, 1:]), 1
     if start != "learned":
         raise ValueError(f"start is {start!r}; choose from teacher, learned.")
-    return model.roll(model.first(len(x)), x, through_time=False), 0
+    return model.roll(model.first(len(x)), x), 0
 
 
 def answers(decoder: Decoder, memory: Tensor, batch: dict[str, Tensor], first: int) -> tuple[float, float]:

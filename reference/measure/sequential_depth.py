@@ -207,7 +207,7 @@ def _credit(model: SMT, data: dict[str, Tensor]) -> dict[str, float]:
     x, answer = data["inputs"], data["targets"][:, -1]
     model.requires_grad_(True)
     memory = model.first(1).detach().requires_grad_()
-    rolled = model.roll(memory, x, through_time=True)[:, -1]
+    rolled = model.roll(memory, x)[:, -1]
     own_error = F.mse_loss(model.updater(memory, x[:, 0]), torch.zeros_like(memory))
     losses = {
         "bptt": F.cross_entropy(model.readout(rolled)[:, 0], answer),

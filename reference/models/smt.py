@@ -202,18 +202,15 @@ class SMT(nn.Module):
         rows, ends = every_split(x)
         return self.encode(x, rows, ends, buckets).unflatten(0, x.shape)
 
-    def roll(self, memory: Tensor, x: Tensor, through_time: bool) -> Tensor:
+    def roll(self, memory: Tensor, x: Tensor) -> Tensor:
         """Return the updater's own memories (B, T, K, M) after `memory` (B, K, M), along `x` (B, T).
 
-        Without `through_time` a state is detached before the next step: each step's gradient ends at its
-        input.
+        All steps are in one graph, back to `memory`.
         """
         states = []
         for token in x.unbind(1):
             memory = self.updater(memory, token)
             states.append(memory)
-            if not through_time:
-                memory = memory.detach()
         return torch.stack(states, 1)
 
 

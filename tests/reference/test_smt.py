@@ -213,7 +213,7 @@ def test_rollout_window_and_every_nth_state():
     model.requires_grad_(False)
     x = batch["inputs"]
     taught = model.teach(x)
-    rolled = model.roll(taught[:, 2], x[:, 3:9], through_time=False)
+    rolled = model.roll(taught[:, 2], x[:, 3:9])
     step = DaggerMemory(at=2, rollout=6, every=3)
     step.begin(model)
     expected = (rolled[:, [2, 5]] - taught[:, [5, 8]]).square().mean()
@@ -242,7 +242,7 @@ def test_shuffled_targets_are_another_sequences():
     dyn = step.backward(model, batch)["dyn"]
     with torch.no_grad():
         taught = model.teach(batch["inputs"])
-        rolled = model.roll(taught[:, 0], batch["inputs"][:, 1:], through_time=False)
+        rolled = model.roll(taught[:, 0], batch["inputs"][:, 1:])
     assert dyn == pytest.approx((rolled - taught.roll(1, 0)[:, 1:]).square().mean().item(), abs=1e-12)
 
 

@@ -113,7 +113,7 @@ def test_lengths_judge_student_and_teacher_at_the_same_answers():
     mask[:, 0] = False  # 5 places out of 5: all but the first
     with torch.no_grad():
         taught = model.teach(x)
-        rolled = torch.cat((taught[:, :1], model.roll(taught[:, 0], x[:, 1:], through_time=False)), 1)
+        rolled = torch.cat((taught[:, :1], model.roll(taught[:, 0], x[:, 1:])), 1)
         for name, memory in (("teacher", taught), ("student", rolled)):
             logits = model.decoder(memory.flatten(0, 1))[:, 0].view(8, 6, -1)[mask]
             loss = torch.nn.functional.cross_entropy(logits, batch["targets"][mask]).item()

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from reference.algorithms.dmt import DaggerMemory
 from reference.algorithms.smt import SupervisedMemory, sampled_rows, uniformity
 from reference.algorithms.unrolled import Unrolled
+from reference.measure import predictive_state as predictive_module
 from reference.measure.predictive_state import isolation, predictive_state
-from reference.models.smt import SMT, decode, every_split
+from reference.models.smt import SMT, Decoder, decode, every_split
 from reference.naive import smt as naive
 
 
@@ -188,15 +189,42 @@ def test_the_check_of_what_is_seen_can_fail(change, name):
     assert predictive_state(torch.Generator().manual_seed(0), "cpu", **change)[name] > 1e-3
 
 
+def test_what_must_not_be_seen_is_looked_for_in_every_window(monkeypatch):
+    def peeping(decoder, memory, future=None):
+        return whole(decoder, memory, None if future is None else future.roll(-1, 1))  # y_τ reads x_(τ+1)
+
+    whole = Decoder.features
+    monkeypatch.setattr(Decoder, "features", peeping)
+    assert predictive_state(torch.Generator().manual_seed(0), "cpu")["decoder_change"] > 1e-3
+
+
+def test_a_decoder_that_is_handed_later_tokens_is_noticed(monkeypatch):
+    def shifted(decoder, memory, batch, *rest, **options):
+        return decode(decoder, memory, {**batch, "inputs": batch["inputs"].roll(-1, 1)}, *rest, **options)
+
+    monkeypatch.setattr(predictive_module, "decode", shifted)
+    assert predictive_state(torch.Generator().manual_seed(0), "cpu")["decoder_change"] > 1e-3
+
+
 def test_losses_stay_where_they_belong():
     assert set(isolation(torch.Generator().manual_seed(0), "cpu").values()) == {0.0}
 
 
 def test_the_check_of_isolation_can_fail():
-    found = isolation(torch.Generator().manual_seed(0), "cpu", training="smt", joint=True)
+    found = isolation(torch.Generator().manual_seed(0), "cpu", training="unrolled", joint=True)
     assert min(found.values()) > 1e-6
-    with pytest.raises(ValueError, match="choose from dmt, smt"):
+    with pytest.raises(ValueError, match="choose from dmt, unrolled"):
         isolation(torch.Generator(), "cpu", training="other")
+
+
+def test_isolation_looks_at_the_readouts_loss_and_nothing_else():
+    found = isolation(torch.Generator().manual_seed(0), "cpu", training="unrolled", readout=0.0)
+    assert found["updater_from_readout"] == 0
+
+
+def test_isolation_notices_a_readout_that_reaches_the_updater(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)
+    assert isolation(torch.Generator().manual_seed(0), "cpu", steps=0)["updater_from_readout"] > 1e-6
 
 
 @pytest.mark.parametrize("states", ["own", "teacher"])

@@ -123,6 +123,11 @@ def test_wrong_names_are_refused():
         lengths(build(), Retrieval(40, 3), seeded(), at=(40,), size=1, positions=1)
     with pytest.raises(ValueError, match="evenly spaced"):
         sequential_depth(seeded(), "cpu", lengths=(1, 2, 4, 8))
+    for uneven in ((8, 10, 12, 14), (4, 8, 12, 16)):  # groups of several sizes; groups without padding
+        with pytest.raises(ValueError, match="4 times 2 or more"):
+            sequential_depth(seeded(), "cpu", lengths=uneven)
+    with pytest.raises(ValueError, match="student, teacher"):
+        sequential_depth(seeded(), "cpu", inference="rnn")
 
 
 def test_lengths_judge_student_and_teacher_at_the_same_answers():
@@ -265,38 +270,68 @@ def test_degree_of_a_polynomial():
 SMALL = {"width": 8, "heads": 2, "memory": 2, "encoder_layers": 2, "decoder_layers": 1, "updater_layers": 1}
 
 
+TABLE_1 = {
+    "depth_bptt": 1,
+    "depth_smt": 0,
+    "depth_smt_all": 0,
+    "depth_dmt": 1,
+    "credit_bptt": 1,
+    "credit_smt": 0,
+    "credit_dmt": 0,
+    "flops_bptt": 1,
+    "flops_smt": 2,
+    "saved_bptt": 1,
+    "saved_smt": 1,
+    "state": 0,
+}
+
+
 def test_costs_grow_as_table_1_has_it():
-    found = sequential_depth(seeded(), "cpu", **SMALL, lengths=(8, 12, 16, 20), window=3)
-    expected = {
-        "depth_bptt": 1,
-        "depth_smt": 0,
-        "depth_smt_all": 0,
-        "depth_dmt": 1,
-        "credit_bptt": 1,
-        "credit_smt": 0,
-        "credit_dmt": 0,
-        "flops_bptt": 1,
-        "flops_smt": 2,
-        "saved_bptt": 1,
-        "saved_smt": 1,
-    }
-    assert {name: found[f"degree_{name}"] for name in expected} == expected
-    assert found["state"] == 16
-    step = found["depth_dmt"][1] - found["depth_dmt"][0]
-    at_256 = found["depth_dmt"][-1] + step / 4 * (256 - 20)
-    assert found["run_dmt"] == pytest.approx(1_500 * at_256)
-    assert found["run_smt"] == 150_000 * found["depth_smt"][0]
-    assert found["run_growth"] > 1
+    steps = {"smt_steps": 1000, "dmt_steps": 300, "run_length": 100}
+    found = sequential_depth(seeded(), "cpu", **SMALL, lengths=(8, 12, 16, 20), window=3, **steps)
+    assert {name: found[f"degree_{name}"] for name in TABLE_1} == TABLE_1
+    assert found["state"] == [16] * 4 and found["largest_state"] == 16
+    assert found["product_smt"] == 0 < found["product_bptt"]
+
+    def at(name, length):
+        first, *_, last = found[f"depth_{name}"]
+        return first + (last - first) / 12 * (length - 8)
+
+    smt, dmt, longer = 1000 * at("smt", 0), 300 * at("dmt", 100), 300 * at("dmt", 200)
+    assert found["run_smt"] == smt == 1000 * found["depth_smt"][2]
+    assert found["run_dmt"] == pytest.approx(dmt)
+    assert found["run_bptt"] == pytest.approx(1300 * at("bptt", 100))
+    assert found["run_ratio"] == pytest.approx((smt + dmt) / (1300 * at("bptt", 100)))
+    assert found["run_growth"] == pytest.approx((smt + longer) / (smt + dmt)) and found["run_growth"] > 1
 
 
-def test_through_time_and_a_group_a_prefix_are_deeper():
-    counts = {}
-    for through_time in (False, True):
-        model = SMT(8, 8, 2, 2, None, 1, 1, 1, context=8)
-        counts[through_time] = depth_module._counts(model, 8, 3, through_time, group_per_prefix=through_time)
-    assert counts[True]["depth_dmt"] > counts[False]["depth_dmt"]
-    assert counts[True]["depth_smt_all"] > counts[False]["depth_smt_all"]
-    assert counts[True]["depth_smt"] == counts[False]["depth_smt"]
+def test_other_ways_cost_more():
+    ways = {"through_time": True, "group_per_prefix": True, "fused": False, "inference": "teacher"}
+    found = sequential_depth(seeded(), "cpu", **SMALL, lengths=(8, 12, 16, 20), window=3, dmt_steps=0, **ways)
+    other = {"credit_dmt": 1, "depth_smt_all": 1, "saved_smt": 2, "state": 1}
+    assert {name: found[f"degree_{name}"] for name in TABLE_1} == TABLE_1 | other
+    assert found["product_smt"] > 0
+    assert found["state"] == [7, 11, 15, 19] and found["largest_state"] == 19
+    assert found["run_growth"] == 1
+
+
+def test_a_state_that_grows_is_noticed(monkeypatch):
+    model = build(vocabulary=8)
+    assert [depth_module._state(model, t, "student") for t in (4, 8)] == [32, 32]
+    monkeypatch.setattr(model.updater, "forward", lambda memory, token: torch.cat((memory, memory[:, :1]), 1))
+    assert [depth_module._state(model, t, "student") for t in (4, 8)] == [32 + 3 * 16, 32 + 7 * 16]
+
+
+def test_bytes_kept_are_those_of_what_is_computed():
+    model, x = torch.nn.Linear(3, 5), torch.ones(7, 3)
+    kept = depth_module._saved_bytes(model, lambda: model(x).square().sum().backward())
+    assert kept == x.nbytes + 4 * 7 * 5  # the input and the output once, no parameter
+
+
+def test_the_longest_way_to_a_weight():
+    w = torch.ones(3, requires_grad=True)
+    assert depth_module._path(((w * 2).exp() + w).sum()) == 4  # sum, add, exp, mul
+    assert depth_module._path((w.detach().exp() + w).sum()) == 2
 
 
 @pytest.mark.parametrize("other", [PrefixLoop, PackedRows])

@@ -323,9 +323,17 @@ def test_a_state_that_grows_is_noticed(monkeypatch):
 
 
 def test_bytes_kept_are_those_of_what_is_computed():
-    model, x = torch.nn.Linear(3, 5), torch.ones(7, 3)
+    model, x = torch.nn.Linear(3, 5), torch.ones(7, 3, requires_grad=True)  # so the weight is kept as well
     kept = depth_module._saved_bytes(model, lambda: model(x).square().sum().backward())
     assert kept == x.nbytes + 4 * 7 * 5  # the input and the output once, no parameter
+
+
+def test_the_counted_sequence_is_asked_at_its_end():
+    batch = depth_module._batch(5)
+    assert batch["mask"].tolist() == [[False] * 4 + [True]] and batch["inputs"].shape == (1, 5)
+    step, data = depth_module._one_split(6, 3)  # tokens 0 … 5 are the context, the answer ends the window
+    assert (step.earliest, step.future, data["inputs"].shape) == (5, 3, (1, 8))
+    assert step.backward(build(vocabulary=8), data)["dec"] > 0
 
 
 def test_the_longest_way_to_a_weight():

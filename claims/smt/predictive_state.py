@@ -44,7 +44,7 @@ claim = Claim(
                 row(
                     "decoder-is-causal",
                     "decoder_change",
-                    "logits for y_τ do not change with x after τ, at every τ",
+                    "logits for y_τ do not change with x after τ, at every τ of every window",
                 ),
                 row(
                     "order-is-free",
@@ -72,7 +72,7 @@ claim = Claim(
         )
     },
     notes=(
-        "All splits go through the encoder in groups of like length, as in training, so padding is checked "
-        "too.",
+        "All splits go through the encoder, and all windows through the decoder, in groups of like length, "
+        "as in training, so padding and the choice of tokens are checked too.",
     ),
 )

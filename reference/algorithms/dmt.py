@@ -24,17 +24,22 @@ class DaggerMemory:
     loss never reaches the updater.
 
     Args:
-        dynamics, readout: weights of the two losses.
+        dynamics, readout: weights of the two losses, each ≥ 0.
         states: where a step starts from: the updater's own last memory, or the teacher's (the comparison: the
             same number of updates without the states being its own).
-        through_time: the error flows back through the earlier steps; False detaches the state at each step.
+        through_time: the error flows back through the earlier steps, which have to be the updater's own;
+            False detaches the state at each step.
         start: the rollout begins at the teacher's memory of position `at`, or at the learned memory before
             position 0.
         at: position of the teacher's first memory.
-        rollout: steps rolled; None: to the end of the sequence.
+        rollout: steps rolled, at most to the end of the sequence; None: to there.
         every: each `every`-th rolled memory is compared with the teacher's and read out.
         targets: the teacher's memories, or those of the next sequence in the batch (the control).
         buckets: groups of like length in which the teacher encodes.
+
+    Raises:
+        ValueError: an unknown word, an argument out of its range, or teacher states with a learned start or
+            through time.
     """
 
     dynamics: float = 10.0
@@ -58,6 +63,12 @@ class DaggerMemory:
                 raise ValueError(f"{name} is {value!r}; choose from {', '.join(known)}.")
         if self.states == "teacher" and self.start != "teacher":
             raise ValueError("teacher states need start='teacher'.")
+        if self.states == "teacher" and self.through_time:
+            raise ValueError("nothing flows through time from teacher states; choose states='own'.")
+        if not all(weight >= 0 for weight in (self.dynamics, self.readout)):
+            raise ValueError("DMT needs weights dynamics and readout of 0 or more.")
+        if self.at < 0 or min(self.every, self.buckets, 1 if self.rollout is None else self.rollout) < 1:
+            raise ValueError("DMT needs at ≥ 0, every ≥ 1, buckets ≥ 1, and rollout ≥ 1 or None.")
 
     def begin(self, model: SMT) -> None:
         """Freeze the teacher and give its decoder's weights to the readout."""
@@ -67,10 +78,27 @@ class DaggerMemory:
         model.readout.load_state_dict(model.decoder.state_dict())
 
     def backward(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Leave the gradients of `batch`'s loss (inputs, targets, mask: B × T); return it and its terms."""
+        """Leave the gradients of `batch`'s loss (inputs, targets, mask: B × T); return it and its terms.
+
+        Raises:
+            ValueError: no rolled memory to compare, or no other sequence to take shuffled targets from.
+        """
+        terms = self.terms(model, batch)
+        terms["loss"].backward()
+        return {name: value.detach() for name, value in terms.items()}
+
+    def terms(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the loss of `batch` and its terms dyn, readout, 0-d and in one graph; raise as backward."""
         x = batch["inputs"]
         first = self.at + 1 if self.start == "teacher" else 0
         steps = min(self.rollout or x.shape[1], x.shape[1] - first)
+        if steps < self.every:
+            raise ValueError(
+                f"of {x.shape[1]} tokens {max(steps, 0)} are rolled, too few for the first one to compare, "
+                f"number {self.every}; make at, every or the sequence fit."
+            )
+        if self.targets == "shuffled" and len(x) < 2:
+            raise ValueError("shuffled targets are another sequence's: take 2 sequences or more a batch.")
         ends = torch.arange(first + self.every - 1, first + steps, self.every, device=x.device)
         given = ends - 1 if self.states == "teacher" else ends.new_tensor([self.at])
         marks, where = torch.cat((given, ends)).unique(return_inverse=True)
@@ -80,11 +108,11 @@ class DaggerMemory:
         rolled = x[:, first : first + steps]
         begin = given[:, 0] if self.start == "teacher" else model.first(len(x))
         if self.through_time and self.states == "own":
-            states = model.roll(begin, rolled, through_time=True)[:, ends - first]
+            states = model.roll(begin, rolled)[:, ends - first]
         else:  # each step's error ends at its input: roll without a graph, then all judged steps at once
             if self.states == "own":
                 with torch.no_grad():
-                    own = model.roll(begin, rolled, through_time=False)[:, :-1]
+                    own = model.roll(begin, rolled)[:, :-1]
                 given = torch.cat((begin[:, None], own), 1)[:, ends - first]
             states = model.updater(given.flatten(0, 1), x[:, ends].flatten()).view_as(target)
         if self.targets == "shuffled":
@@ -94,8 +122,7 @@ class DaggerMemory:
         logits, answers = decode(model.readout, read, batch, *_pairs(x, ends), future=1, buckets=1)
         out = cross_entropy(logits, answers)
         loss = self.dynamics * dyn + self.readout * out
-        loss.backward()
-        return {"loss": loss.detach(), "dyn": dyn.detach(), "readout": out.detach()}
+        return {"loss": loss, "dyn": dyn, "readout": out}
 
 
 def _pairs(x: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,12 @@ def uniformity(rows: Tensor) -> Tensor:
     """Return log mean exp(−2 ‖a − b‖²) over the pairs of distinct `rows` (R ≥ 2, M), brought to length 1.
 
     0 for rows that are all alike, about −4 for rows spread over a sphere of many dimensions.
+
+    Raises:
+        ValueError: fewer than 2 rows.
     """
+    if len(rows) < 2:
+        raise ValueError("uniformity compares memory tokens and needs 2 or more.")
     rows = F.normalize(rows, dim=-1)
     near = (4 * rows @ rows.T - 4).exp()  # ‖a − b‖² = 2 − 2 a·b
     return ((near.sum() - near.diagonal().sum()) / (len(rows) * (len(rows) - 1))).log()
@@ -41,13 +46,17 @@ class SupervisedMemory:
     """One step of SMT: λ_dec · L_dec + λ_dyn · L_dyn + λ_unif · L_unif.
 
     Args:
-        decoding, dynamics, uniform: λ_dec, λ_dyn, λ_unif.
+        decoding, dynamics, uniform: λ_dec, λ_dyn, λ_unif, each ≥ 0.
         future: T_f, answers in the decoder's window from y_t on; None: all that follow.
         splits: split points drawn a sequence, each with its successor; None: all of them at once.
         earliest: with `splits`, the first position drawn (T_c − 1 for whole contexts); the last one leaves
-            room for a whole window of `future` answers.
+            room for a whole window of `future` answers. So `future` must be shorter than the sequence then;
+            None lets windows end with it.
         joint: the dynamics error reaches both memories it compares and so the encoder; False detaches both.
         buckets: groups of like length in which contexts are encoded and decoded; 1 pads all to the longest.
+
+    Raises:
+        ValueError: an argument out of its range.
     """
 
     decoding: float = 1.0
@@ -59,13 +68,34 @@ class SupervisedMemory:
     joint: bool = True
     buckets: int = 4
 
+    def __post_init__(self) -> None:
+        if not all(weight >= 0 for weight in (self.decoding, self.dynamics, self.uniform)):
+            raise ValueError("SMT needs weights decoding, dynamics and uniform of 0 or more.")
+        if any(n is not None and n < 1 for n in (self.future, self.splits, self.buckets)):
+            raise ValueError("SMT needs future ≥ 1 or None, splits ≥ 1 or None, and buckets ≥ 1.")
+        if self.earliest < 0 or (self.earliest and self.splits is None):
+            raise ValueError(f"earliest is {self.earliest}; without splits it is 0, with them 0 or more.")
+
     def begin(self, model: SMT) -> None:
         """Let every part of the model learn."""
         model.requires_grad_(True)
 
     def backward(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Leave the gradients of `batch`'s loss (inputs, targets, mask: B × T); return it and its terms."""
+        """Leave the gradients of `batch`'s loss (inputs, targets, mask: B × T); return it and its terms.
+
+        Raises:
+            ValueError: sequences without a pair of positions, or too short for `earliest` and `future`.
+        """
+        terms = self.terms(model, batch)
+        terms["loss"].backward()
+        return {name: value.detach() for name, value in terms.items()}
+
+    def terms(self, model: SMT, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the loss of `batch` and its terms dec, dyn, unif: 0-d, in one graph; raise as backward."""
         x = batch["inputs"]
+        length = x.shape[1]
+        if length < 2:
+            raise ValueError("SMT needs sequences of 2 tokens or more: it learns from memory to memory.")
         if self.splits is None:
             rows, ends = every_split(x)
             memory = model.encode(x, rows, ends, self.buckets)
@@ -77,7 +107,12 @@ class SupervisedMemory:
             )
         else:
             rows = torch.arange(len(x), device=x.device).repeat_interleave(self.splits)
-            latest = max(self.earliest, x.shape[1] - max(2, self.future or 2))
+            latest = length - max(2, self.future or 2)
+            if latest < self.earliest or self.future == length:
+                raise ValueError(
+                    f"{length} tokens are too few to draw splits from position {self.earliest} on, each with a "
+                    f"successor and a whole window (future={self.future}); None lets windows end with them."
+                )
             ends = torch.randint(self.earliest, latest + 1, rows.shape, device=x.device)
             pair = model.encode(x, rows.repeat(2), torch.cat((ends, ends + 1)), self.buckets)
             now, after = pair.chunk(2)
@@ -89,5 +124,4 @@ class SupervisedMemory:
         dyn = F.mse_loss(model.updater(now, token), after)
         unif = uniformity(sampled_rows(memory))
         loss = self.decoding * dec + self.dynamics * dyn + self.uniform * unif
-        loss.backward()
-        return {"loss": loss.detach(), "dec": dec.detach(), "dyn": dyn.detach(), "unif": unif.detach()}
+        return {"loss": loss, "dec": dec, "dyn": dyn, "unif": unif}

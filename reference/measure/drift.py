@@ -46,9 +46,14 @@ def drift(
         teacher_loss, teacher_accuracy: of the decoder on the teacher's memories, at the same answers.
 
     Raises:
-        ValueError: an unknown `readout` (readout, decoder) or `start` (teacher, learned).
+        ValueError: an unknown `readout` (readout, decoder) or `start` (teacher, learned); fewer than 2
+            sequences; fewer than 2 rolled steps.
     """
+    if size < 2:
+        raise ValueError(f"drift is relative to the spread over sequences and needs 2 or more, not {size}.")
     batch = on_device(model, task.sample(size, generator))
+    if batch["inputs"].shape[1] < (least := 2 if start == "learned" else 3):
+        raise ValueError(f"drift compares late steps with those before and needs {least} tokens or more.")
     with torch.no_grad():
         taught = model.teach(batch["inputs"])
         rolled, first = roll_from(model, taught[:, 0], batch["inputs"], start)
@@ -104,9 +109,13 @@ def lengths(
     Returns:
         student_at_L, teacher_at_L: loss in nats at length L, for each L. gain_at_L: teacher_at_L −
             student_at_L. excess_at_L: student_at_L − the teacher's loss at the first of the lengths.
+        guess_at_L: loss in nats of the best guess that does not look: the entropy of how often each answer
+            is right among those judged. lead_at_L: min(teacher_at_L, guess_at_L) − student_at_L, since a
+            teacher that has fallen apart is worth no more than a guess.
 
     Raises:
-        ValueError: an unknown `readout` or `start`; a length without room for `positions` places.
+        ValueError: an unknown `readout` or `start`; a length without room for `positions` places, or without
+            an answer at any of them.
     """
     found: dict[str, float] = {}
     for length in at:
@@ -124,10 +133,16 @@ def lengths(
                 "teacher": (model.decoder, model.encode(x, *pairs)),
             }
             for name, (decoder, memory) in states.items():
-                loss = cross_entropy(*decode(decoder, memory, batch, *pairs, future=1))
-                found[f"{name}_at_{length}"] = loss.item()
-        found[f"gain_at_{length}"] = found[f"teacher_at_{length}"] - found[f"student_at_{length}"]
-        found[f"excess_at_{length}"] = found[f"student_at_{length}"] - found[f"teacher_at_{at[0]}"]
+                logits, wanted = decode(decoder, memory, batch, *pairs, future=1)
+                if not len(wanted):
+                    raise ValueError(f"no answer is asked for at the places drawn at length {length}.")
+                found[f"{name}_at_{length}"] = cross_entropy(logits, wanted).item()
+        share = wanted.bincount().double() / len(wanted)
+        guess = found[f"guess_at_{length}"] = -share.xlogy(share).sum().item()
+        student, teacher = found[f"student_at_{length}"], found[f"teacher_at_{length}"]
+        found[f"gain_at_{length}"] = teacher - student
+        found[f"lead_at_{length}"] = min(teacher, guess) - student
+        found[f"excess_at_{length}"] = student - found[f"teacher_at_{at[0]}"]
     return found
 
 
@@ -154,10 +169,10 @@ def roll_from(model: SMT, teacher: Tensor, x: Tensor, start: str) -> tuple[Tenso
         ValueError: `start` is neither teacher (from `teacher`, the memory at position 0) nor learned.
     """
     if start == "teacher":
-        return model.roll(teacher, x[:, 1:], through_time=False), 1
+        return model.roll(teacher, x[:, 1:]), 1
     if start != "learned":
         raise ValueError(f"start is {start!r}; choose from teacher, learned.")
-    return model.roll(model.first(len(x)), x, through_time=False), 0
+    return model.roll(model.first(len(x)), x), 0
 
 
 def answers(decoder: Decoder, memory: Tensor, batch: dict[str, Tensor], first: int) -> tuple[float, float]:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from reference.algorithms.dmt import DaggerMemory
 from reference.algorithms.smt import SupervisedMemory
-from reference.models.smt import SMT
+from reference.algorithms.unrolled import Unrolled
+from reference.models.smt import SMT, decode, every_split
 
 _VOCABULARY = 7
 
@@ -44,11 +45,17 @@ def predictive_state(
         rows = torch.arange(size * length, device=device)
         encoder_change = model.encode(changed, rows, place.repeat(size)) - memory.flatten(0, 1)
 
-        first = memory[:, 0]
-        logits = model.decoder(first, x[:, 1:])  # (size, τ, vocabulary)
-        again = model.decoder(first.repeat_interleave(length, 0), changed[:, 1:]).unflatten(0, (size, length))
-        kept = place[None, :] <= place[:, None]
-        decoder_change = (again - logits[:, None])[:, kept]
+        # Each sequence once a position c, after which it changes; the target tells whether τ ≤ c.
+        kept = (place[None, :] <= place[:, None]).long().repeat(size, 1)
+        asked = {"targets": kept, "mask": torch.ones_like(kept, dtype=torch.bool)}
+        known = memory.repeat_interleave(length, 0).flatten(0, 1)
+
+        def decoded(tokens: Tensor) -> tuple[Tensor, Tensor]:
+            batch = {"inputs": tokens, **asked}
+            return decode(model.decoder, known, batch, *every_split(tokens), future=None)
+
+        logits, unchanged = decoded(x.repeat_interleave(length, 0))
+        decoder_change = (decoded(changed)[0] - logits)[unchanged.bool()]
 
         ages = torch.arange(length - 1, -1, -1, device=device)
         order = torch.rand(size, length, generator=generator).argsort(1).to(device)
@@ -62,30 +69,40 @@ def predictive_state(
 
 
 def isolation(
-    generator: torch.Generator, device: str, training: str = "dmt", joint: bool = False, steps: int = 3
+    generator: torch.Generator,
+    device: str,
+    training: str = "dmt",
+    joint: bool = False,
+    steps: int = 3,
+    readout: float = 1.0,
 ) -> dict[str, float]:
     """Train a small model for a few steps and return what reached parts that it must not reach.
 
     Args:
-        training: dmt, or smt in its place, which moves the teacher as a check that can fail must notice.
+        training: dmt, or unrolled in its place: the rollout begins at the same memory, but nothing is frozen
+            and nothing detached, so the readout's loss flows back through all steps into updater and encoder.
+            A check that can fail must notice both.
         joint: of the SMT step whose dynamics gradient is looked at.
+        readout: weight of the readout's loss; with 0 nothing can come from it.
 
     Returns:
         updater_from_readout: largest gradient in the updater from the readout's loss alone, in `training`.
-        teacher_moved: numbers of encoder and decoder that AdamW with weight decay changed in `steps` steps.
+        teacher_moved: numbers of encoder and decoder that AdamW with weight decay changed in `steps` steps
+            of `training`.
         encoder_from_dynamics: largest gradient in the encoder from SMT's dynamics loss alone.
 
     Raises:
         ValueError: an unknown `training`.
     """
-    if training not in ("dmt", "smt"):
-        raise ValueError(f"training is {training!r}; choose from dmt, smt.")
+    if training not in ("dmt", "unrolled"):
+        raise ValueError(f"training is {training!r}; choose from dmt, unrolled.")
     model = small_model(generator, device)
     x = torch.randint(_VOCABULARY, (4, 9), generator=generator).to(device)
     batch = {"inputs": x, "targets": x.roll(-1, 1), "mask": torch.ones_like(x, dtype=torch.bool)}
-    training_step = DaggerMemory() if training == "dmt" else SupervisedMemory()
+    unrolled = Unrolled(readout=readout, start="teacher")
+    training_step = DaggerMemory(readout=readout) if training == "dmt" else unrolled
 
-    alone = DaggerMemory(dynamics=0) if training == "dmt" else SupervisedMemory()
+    alone = DaggerMemory(dynamics=0, readout=readout) if training == "dmt" else unrolled
     alone.begin(model)
     alone.backward(model, batch)
     updater = _largest_gradient(model.updater)

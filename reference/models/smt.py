@@ -150,6 +150,10 @@ class SMT(nn.Module):
         encoder_layers, decoder_layers, updater_layers: the readout is built like the decoder.
         updater: transformer, mlp or gru.
         context: the encoder sees the last `context` tokens (T_c); None: all.
+
+    Raises:
+        ValueError: an unknown updater, a size below 1, a width that heads cannot share in even parts, or
+            memory tokens that GRU layers cannot share.
     """
 
     def __init__(
@@ -168,7 +172,10 @@ class SMT(nn.Module):
         super().__init__()
         if updater not in UPDATERS:
             raise ValueError(f"the updater {updater!r} is unknown; choose from {', '.join(UPDATERS)}.")
-        m = memory_width or width
+        m = width if memory_width is None else memory_width
+        sizes = (vocabulary, width, heads, memory, m, encoder_layers, decoder_layers, updater_layers)
+        if min(*sizes, 1 if context is None else context) < 1:
+            raise ValueError("SMT needs sizes, layers, memory and context of 1 or more; context may be None.")
         self.context = context
         self.encoder = Encoder(vocabulary, width, heads, encoder_layers, memory, m)
         self.decoder = Decoder(vocabulary, width, heads, decoder_layers, m)
@@ -202,18 +209,15 @@ class SMT(nn.Module):
         rows, ends = every_split(x)
         return self.encode(x, rows, ends, buckets).unflatten(0, x.shape)
 
-    def roll(self, memory: Tensor, x: Tensor, through_time: bool) -> Tensor:
+    def roll(self, memory: Tensor, x: Tensor) -> Tensor:
         """Return the updater's own memories (B, T, K, M) after `memory` (B, K, M), along `x` (B, T).
 
-        Without `through_time` a state is detached before the next step: each step's gradient ends at its
-        input.
+        All steps are in one graph, back to `memory`.
         """
         states = []
         for token in x.unbind(1):
             memory = self.updater(memory, token)
             states.append(memory)
-            if not through_time:
-                memory = memory.detach()
         return torch.stack(states, 1)
 
 
@@ -262,7 +266,7 @@ def _windows(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     x, y, mask = batch["inputs"], batch["targets"], batch["mask"]
     length = x.shape[1]
-    offset = torch.arange(min(future or length, length), device=x.device)
+    offset = torch.arange(length if future is None else min(future, length), device=x.device)
     place = ends[:, None] + offset
     asked = mask[rows[:, None], place.clamp(max=length - 1)] & (place < length)
     used = ((offset + 1) * asked).amax(1)  # answers up to and including the last defined one

@@ -100,9 +100,12 @@ def surprise(logits: list[Tensor], answers: list[Tensor]) -> Tensor:
 
 
 def smt_terms(
-    model: SMT, batch: dict[str, Tensor], future: int | None = None
+    model: SMT, batch: dict[str, Tensor], future: int | None = None, joint: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return L_dec, L_dyn and L_unif over all splits and all memory tokens of `batch` (each B × T)."""
+    """Return L_dec, L_dyn and L_unif over all splits and all memory tokens of `batch` (each B × T).
+
+    Without `joint` both memories of L_dyn are constants.
+    """
     x, y, mask = batch["inputs"], batch["targets"], batch["mask"]
     size, length = x.shape
     memory = [[encoded(model, x[b, : t + 1]) for t in range(length)] for b in range(size)]
@@ -116,7 +119,10 @@ def smt_terms(
                     logits.append(out[place - t])
                     answers.append(y[b, place])
             if t + 1 < length:
-                errors.append((updated(model, memory[b][t], x[b, t + 1]) - memory[b][t + 1]).square().mean())
+                now, after = memory[b][t], memory[b][t + 1]
+                if not joint:
+                    now, after = now.detach(), after.detach()
+                errors.append((updated(model, now, x[b, t + 1]) - after).square().mean())
     rows = [row / row.norm() for sequence in memory for m in sequence for row in m]
     near = [
         torch.exp(-2 * (a - c).square().sum())
@@ -147,13 +153,13 @@ def dmt_terms(
     return torch.stack(errors).mean(), surprise(logits, answers)
 
 
-def unrolled_loss(model: SMT, batch: dict[str, Tensor]) -> Tensor:
-    """Return the readout's loss along a rollout from the learned first memory, all steps in one graph."""
+def unrolled_loss(model: SMT, batch: dict[str, Tensor], start: str = "learned") -> Tensor:
+    """Return the readout's loss along a rollout from the first memory, all steps in one graph."""
     x, y, mask = batch["inputs"], batch["targets"], batch["mask"]
     logits, answers = [], []
     for b in range(len(x)):
-        memory = rms(model.start)
-        for t in range(x.shape[1]):
+        memory = rms(model.start) if start == "learned" else encoded(model, x[b, :1])
+        for t in range(0 if start == "learned" else 1, x.shape[1]):
             memory = updated(model, memory, x[b, t])
             if mask[b, t]:
                 logits.append(decoded(model.readout, memory, x[b, :0])[0])

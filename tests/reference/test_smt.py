@@ -1,5 +1,7 @@
 """SMT, DMT and the unrolled rival against their naive twins, and who sees and moves whom."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,8 +9,9 @@ from torch.nn import functional as F
 from reference.algorithms.dmt import DaggerMemory
 from reference.algorithms.smt import SupervisedMemory, sampled_rows, uniformity
 from reference.algorithms.unrolled import Unrolled
+from reference.measure import predictive_state as predictive_module
 from reference.measure.predictive_state import isolation, predictive_state
-from reference.models.smt import SMT, decode, every_split
+from reference.models.smt import SMT, Decoder, decode, every_split
 from reference.naive import smt as naive
 
 
@@ -48,6 +51,7 @@ SHAPES = [
     {"model": {"memory_width": 2}},
     {"model": {"memory": 1, "encoder_layers": 1}, "batch": {"size": 1, "length": 2}},
     {"model": {}, "algorithm": {"future": 1}},
+    {"model": {}, "algorithm": {"joint": False}},
     {"model": {}, "algorithm": {"future": 3, "buckets": 1}},
     {"model": {}, "batch": {"answers": 0.0}},
     {"model": {}, "batch": {"size": 1, "length": 9, "answers": 1.0}, "algorithm": {"buckets": 20}},
@@ -60,14 +64,13 @@ def test_smt_is_its_naive_twin(case):
     step = SupervisedMemory(decoding=1.3, dynamics=0.7, uniform=0.2, **case.get("algorithm", {}))
     step.begin(model)
     metrics = step.backward(model, batch)
-    dec, dyn, unif = naive.smt_terms(model, batch, step.future)
+    dec, dyn, unif = naive.smt_terms(model, batch, step.future, step.joint)
     for name, value in {"dec": dec, "dyn": dyn, "unif": unif}.items():
         assert metrics[name] == pytest.approx(value.item(), abs=1e-10), name
     assert_same_gradients(model, 1.3 * dec + 0.7 * dyn + 0.2 * unif)
 
 
-@pytest.mark.parametrize("through_time", [False, True])
-@pytest.mark.parametrize("states", ["own", "teacher"])
+@pytest.mark.parametrize(("states", "through_time"), [("own", False), ("own", True), ("teacher", False)])
 def test_dmt_is_its_naive_twin(through_time, states):
     model, batch = build(), draw()
     step = DaggerMemory(dynamics=2, readout=0.5, states=states, through_time=through_time)
@@ -104,10 +107,13 @@ def test_judging_all_detached_steps_at_once_is_the_loop_over_steps(window, start
     assert_same_gradients(model, loop)
 
 
-def test_the_unrolled_rival_is_its_naive_twin():
+@pytest.mark.parametrize("start", ["learned", "teacher"])
+def test_the_unrolled_rival_is_its_naive_twin(start):
     model, batch = build(), draw()
-    metrics = Unrolled().backward(model, batch)
-    loss = naive.unrolled_loss(model, batch)
+    step = Unrolled(readout=0.3, start=start)
+    step.begin(model)
+    metrics = step.backward(model, batch)
+    loss = 0.3 * naive.unrolled_loss(model, batch, start)
     assert metrics["loss"] == pytest.approx(loss.item(), abs=1e-10)
     assert_same_gradients(model, loss)
 
@@ -130,23 +136,40 @@ def test_groups_of_like_length_change_nothing(length, future):
         assert other.item() == pytest.approx(loss.item(), abs=1e-10)
 
 
-def test_one_split_a_sequence_takes_a_context_and_its_successor():
-    model, batch = build(context=4), draw(size=5, length=12, answers=1.0)
-    step = SupervisedMemory(splits=2, earliest=3, future=4, uniform=0)
+# Contexts from 4 tokens on; the latest split leaves room for its successor and for a whole window.
+@pytest.mark.parametrize(("earliest", "future", "latest"), [(3, 4, 8), (3, None, 10), (3, 1, 10), (0, 11, 1)])
+def test_one_split_a_sequence_takes_a_context_and_its_successor(earliest, future, latest):
+    model, batch = build(context=4, encoder_layers=1), draw(size=3, length=12, answers=1.0)
+    step = SupervisedMemory(splits=2, earliest=earliest, future=future, uniform=0)
     torch.manual_seed(3)
     metrics = step.backward(model, batch)
     torch.manual_seed(3)
-    ends = torch.randint(3, 9, (10,))  # 3 … T − 4: whole contexts, whole windows
+    ends = torch.randint(earliest, latest + 1, (6,))
     errors, losses = [], []
-    for row, end in zip([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], ends.tolist(), strict=True):
+    for row, end in zip([0, 0, 1, 1, 2, 2], ends.tolist(), strict=True):
         x, y = batch["inputs"][row], batch["targets"][row]
         memory = naive.encoded(model, x[: end + 1])
         after = naive.encoded(model, x[: end + 2])
         errors.append((naive.updated(model, memory, x[end + 1]) - after).square().mean())
-        logits = naive.decoded(model.decoder, memory, x[end + 1 : end + 4])
-        losses.append(F.cross_entropy(logits, y[end : end + 4]))
+        last = 12 if future is None else end + future
+        logits = naive.decoded(model.decoder, memory, x[end + 1 : last])
+        losses.append(F.cross_entropy(logits, y[end:last], reduction="none"))
     assert metrics["dyn"] == pytest.approx(torch.stack(errors).mean().item(), abs=1e-10)
-    assert metrics["dec"] == pytest.approx(torch.stack(losses).mean().item(), abs=1e-10)
+    assert metrics["dec"] == pytest.approx(torch.cat(losses).mean().item(), abs=1e-10)
+
+
+@pytest.mark.parametrize("future", [None, 1, 4])
+def test_every_split_with_room_is_drawn(future, monkeypatch):
+    drawn = set()
+
+    def encode(model, x, rows, ends, buckets):
+        drawn.update(ends.chunk(2)[0].tolist())
+        return SMT.encode(model, x, rows, ends, buckets)
+
+    model = build(encoder_layers=1)
+    monkeypatch.setattr(model, "encode", encode.__get__(model))
+    SupervisedMemory(splits=60, earliest=2, future=future).backward(model, draw(size=2, length=9))
+    assert drawn == set(range(2, {None: 8, 1: 8, 4: 6}[future]))  # a successor, and a whole window
 
 
 def test_what_must_not_be_seen_is_not_seen():
@@ -166,15 +189,42 @@ def test_the_check_of_what_is_seen_can_fail(change, name):
     assert predictive_state(torch.Generator().manual_seed(0), "cpu", **change)[name] > 1e-3
 
 
+def test_what_must_not_be_seen_is_looked_for_in_every_window(monkeypatch):
+    def peeping(decoder, memory, future=None):
+        return whole(decoder, memory, None if future is None else future.roll(-1, 1))  # y_τ reads x_(τ+1)
+
+    whole = Decoder.features
+    monkeypatch.setattr(Decoder, "features", peeping)
+    assert predictive_state(torch.Generator().manual_seed(0), "cpu")["decoder_change"] > 1e-3
+
+
+def test_a_decoder_that_is_handed_later_tokens_is_noticed(monkeypatch):
+    def shifted(decoder, memory, batch, *rest, **options):
+        return decode(decoder, memory, {**batch, "inputs": batch["inputs"].roll(-1, 1)}, *rest, **options)
+
+    monkeypatch.setattr(predictive_module, "decode", shifted)
+    assert predictive_state(torch.Generator().manual_seed(0), "cpu")["decoder_change"] > 1e-3
+
+
 def test_losses_stay_where_they_belong():
     assert set(isolation(torch.Generator().manual_seed(0), "cpu").values()) == {0.0}
 
 
 def test_the_check_of_isolation_can_fail():
-    found = isolation(torch.Generator().manual_seed(0), "cpu", training="smt", joint=True)
+    found = isolation(torch.Generator().manual_seed(0), "cpu", training="unrolled", joint=True)
     assert min(found.values()) > 1e-6
-    with pytest.raises(ValueError, match="choose from dmt, smt"):
+    with pytest.raises(ValueError, match="choose from dmt, unrolled"):
         isolation(torch.Generator(), "cpu", training="other")
+
+
+def test_isolation_looks_at_the_readouts_loss_and_nothing_else():
+    found = isolation(torch.Generator().manual_seed(0), "cpu", training="unrolled", readout=0.0)
+    assert found["updater_from_readout"] == 0
+
+
+def test_isolation_notices_a_readout_that_reaches_the_updater(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "detach", lambda tensor: tensor)
+    assert isolation(torch.Generator().manual_seed(0), "cpu", steps=0)["updater_from_readout"] > 1e-6
 
 
 @pytest.mark.parametrize("states", ["own", "teacher"])
@@ -213,7 +263,7 @@ def test_rollout_window_and_every_nth_state():
     model.requires_grad_(False)
     x = batch["inputs"]
     taught = model.teach(x)
-    rolled = model.roll(taught[:, 2], x[:, 3:9], through_time=False)
+    rolled = model.roll(taught[:, 2], x[:, 3:9])
     step = DaggerMemory(at=2, rollout=6, every=3)
     step.begin(model)
     expected = (rolled[:, [2, 5]] - taught[:, [5, 8]]).square().mean()
@@ -242,7 +292,7 @@ def test_shuffled_targets_are_another_sequences():
     dyn = step.backward(model, batch)["dyn"]
     with torch.no_grad():
         taught = model.teach(batch["inputs"])
-        rolled = model.roll(taught[:, 0], batch["inputs"][:, 1:], through_time=False)
+        rolled = model.roll(taught[:, 0], batch["inputs"][:, 1:])
     assert dyn == pytest.approx((rolled - taught.roll(1, 0)[:, 1:]).square().mean().item(), abs=1e-12)
 
 
@@ -253,11 +303,94 @@ def test_shuffled_targets_are_another_sequences():
         {"targets": "none"},
         {"start": "zero"},
         {"states": "teacher", "start": "learned"},
+        {"states": "teacher", "through_time": True},
     ],
 )
 def test_dmt_names_what_it_knows(wrong):
-    with pytest.raises(ValueError, match=r"choose from|teacher states need"):
+    with pytest.raises(ValueError, match=r"choose from|teacher states need|choose states"):
         DaggerMemory(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"future": 0},
+        {"splits": 0},
+        {"buckets": 0},
+        {"decoding": -1},
+        {"dynamics": -0.1},
+        {"uniform": math.nan},
+        {"splits": 1, "earliest": -1},
+        {"earliest": 2},
+    ],
+    ids=str,
+)
+def test_smt_refuses_what_it_cannot_do(wrong):
+    with pytest.raises(ValueError, match=r"≥ 1|0 or more"):
+        SupervisedMemory(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ({}, 1),
+        ({"splits": 1}, 1),
+        ({"splits": 1, "earliest": 9}, 10),
+        ({"splits": 1, "earliest": 7, "future": 4}, 10),
+        ({"splits": 1, "future": 10}, 10),  # whole windows: every split would stand at position 0
+        ({"splits": 1, "future": 11}, 10),
+    ],
+    ids=str,
+)
+def test_smt_refuses_sequences_without_room(options, length):
+    with pytest.raises(ValueError, match=r"2 tokens or more|too few"):
+        SupervisedMemory(**options).backward(build(), draw(length=length))
+
+
+def test_uniformity_of_one_row_is_refused():
+    with pytest.raises(ValueError, match="2 or more"):
+        uniformity(torch.ones(1, 4))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"every": 0},
+        {"at": -1},
+        {"rollout": 0},
+        {"buckets": 0},
+        {"dynamics": -1},
+        {"readout": math.nan},
+    ],
+    ids=str,
+)
+def test_dmt_refuses_what_it_cannot_do(wrong):
+    with pytest.raises(ValueError, match=r"≥ 1|0 or more"):
+        DaggerMemory(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({"every": 16}, 2),
+        ({"every": 3, "rollout": 2}, 2),
+        ({"at": 9}, 2),
+        ({"at": 12}, 2),
+        ({"targets": "shuffled"}, 1),
+    ],
+    ids=str,
+)
+def test_dmt_refuses_batches_without_anything_to_compare(options, size):
+    with pytest.raises(ValueError, match=r"are rolled|2 sequences"):
+        DaggerMemory(**options).backward(build(), draw(size=size, length=10))
+
+
+def test_the_unrolled_rival_refuses_what_it_cannot_do():
+    for wrong in ({"start": "zeros"}, {"readout": -1}):
+        with pytest.raises(ValueError, match=r"choose from|0 or more"):
+            Unrolled(**wrong)
+    with pytest.raises(ValueError, match="2 tokens or more"):
+        Unrolled(start="teacher").backward(build(), draw(length=1))
 
 
 @pytest.mark.parametrize("updater", ["transformer", "mlp", "gru"])
@@ -292,6 +425,24 @@ def test_impossible_models():
         build(updater="gru", memory=3)
     with pytest.raises(ValueError, match="even width a head"):
         build(width=6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"context": 0},
+        {"memory": 0},
+        {"memory_width": 0},
+        {"heads": 0},
+        {"vocabulary": 0},
+        {"updater": "mlp", "updater_layers": 0},
+        {"updater": "gru", "updater_layers": 0},
+    ],
+    ids=str,
+)
+def test_models_have_no_part_of_size_0(wrong):
+    with pytest.raises(ValueError, match="1 or more"):
+        build(**wrong)
 
 
 def test_uniformity_is_zero_at_collapse_and_about_minus_four_when_spread():

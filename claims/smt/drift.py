@@ -173,7 +173,7 @@ def protocol(scale: str, words: str) -> Protocol:
         )
 
     return Protocol(
-        cells={**cells(scale), "isolation": isolation(), "isolation-broken": isolation(training="smt")},
+        cells={**cells(scale), "isolation": isolation(), "isolation-broken": isolation(training="unrolled")},
         criteria=(
             identity(
                 "teacher-stays",

@@ -110,8 +110,8 @@ class SupervisedMemory:
             latest = length - max(2, self.future or 2)
             if latest < self.earliest or self.future == length:
                 raise ValueError(
-                    f"{length} tokens are too few to draw splits from position {self.earliest} on, each with a "
-                    f"successor and a whole window (future={self.future}); None lets windows end with them."
+                    f"{length} tokens are too few to draw splits from position {self.earliest} on, each with "
+                    f"a successor and a whole window (future={self.future}); None lets windows end with them."
                 )
             ends = torch.randint(self.earliest, latest + 1, rows.shape, device=x.device)
             pair = model.encode(x, rows.repeat(2), torch.cat((ends, ends + 1)), self.buckets)

@@ -340,8 +340,10 @@ claim = Claim(
         "gave DMT over teacher steps 1.60, 0.21 and 0.85 from teachers that had not learned it.",
         "The method section defines drift as MSE, Fig. 12 plots 1 − R²; both are given, on separate scales.",
         "The paper's correlations are over many differently configured runs. Ours are four arms of one "
-        "configuration, so their correlation is shown in a plot and judged by nothing; the explained share "
-        "shown is over sequences within one model and is another quantity.",
+        "configuration, so their correlation is shown in a plot and judged by nothing; the explained "
+        "share shown is over sequences within one model and is another quantity. In that plot steps from "
+        "teacher states have the smallest error of one step and yet a rollout that leaves, DMT a larger "
+        "one and a rollout that stays: a small error of one step is no rollout that stays close.",
         "That the loss improves is the paper's statement, before against after. Before, the rollout is "
         "read by the decoder, after by a readout tuned on it, so a part of it is the readout's: the arm "
         "'the readout alone' shows how much. This criterion has no control that has to fail.",

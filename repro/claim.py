@@ -6,7 +6,7 @@ import importlib.util
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -105,6 +105,11 @@ class Control:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "swap", MappingProxyType(dict(self.swap)))
+
+    def swapped(self, criterion: Criterion) -> Criterion:
+        """Return `criterion` with the control's cells in place of its own."""
+        rival = None if criterion.rival is None else self.swap.get(criterion.rival, criterion.rival)
+        return replace(criterion, cell=self.swap.get(criterion.cell, criterion.cell), rival=rival)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,12 +254,13 @@ class Protocol:
                     f"control '{control.name}' judges '{control.criterion}', which is no criterion."
                 )
             target = judged[control.criterion]
-            if not any(control.swap.get(n, n) != n for n in (target.cell, target.rival) if n is not None):
+            swapped = control.swapped(target)
+            if swapped == target:
                 raise RecipeError(f"control '{control.name}' swaps no cell that '{target.name}' looks at.")
-            cell = control.swap.get(target.cell, target.cell)
-            if target.rival is not None and cell == control.swap.get(target.rival, target.rival):
+            if swapped.cell == swapped.rival:
                 raise RecipeError(
-                    f"control '{control.name}' compares '{cell}' with itself: it fails whatever is measured."
+                    f"control '{control.name}' compares '{swapped.cell}' with itself: it fails whatever is "
+                    "measured."
                 )
         trained = [c for c in self.criteria if c.kind == "train" and not c.premise]
         if trained and not any(judged[c.criterion].kind == "train" for c in self.controls):

@@ -134,15 +134,12 @@ def svg(shown: Picture) -> str:
 
 
 def _series(plot: Plot, line: Line, records: Mapping[str, Sequence[Record]]) -> Series:
-    curve = (
-        _dot
-        if plot.kind == "scatter"
-        else _cell_point
-        if line.cells
-        else _learning_curve
-        if plot.learning
-        else _metric_curve
-    )
+    if plot.kind == "scatter":
+        curve = _dot
+    elif line.cells:
+        curve = _cell_point
+    else:
+        curve = _learning_curve if plot.learning else _metric_curve
     drawn: dict[int, list[tuple[float, float]]] = {}  # seed → points
     whole: dict[int, dict[float, float]] = {}
     for cell in line.drawn:

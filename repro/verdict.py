@@ -317,9 +317,7 @@ def _sentences(parts: Sequence[str]) -> str:
 def _control(control: Control, protocol: Protocol, records: Records) -> ControlDecision:
     """Judge the control's criterion with its cells swapped."""
     target = next(c for c in protocol.criteria if c.name == control.criterion)
-    rival = None if target.rival is None else control.swap.get(target.rival, target.rival)
-    swapped = replace(target, cell=control.swap.get(target.cell, target.cell), rival=rival)
-    found = decide(swapped, records)
+    found = decide(control.swapped(target), records)
     return ControlDecision(
         name=control.name,
         criterion=control.criterion,

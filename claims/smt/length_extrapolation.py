@@ -64,11 +64,9 @@ def protocol(scale: str, words: str) -> Protocol:
                 paper="teacher better",
             ),
         ),
-        controls=(
-            *(
-                Control(name=f"nothing taught the updater, {name}", criterion=name, swap={"dmt": "untaught"})
-                for name in ("student-passes-teacher", "student-holds")
-            ),
+        controls=tuple(
+            Control(name=f"nothing taught the updater, {name}", criterion=name, swap={"dmt": "untaught"})
+            for name in ("student-passes-teacher", "student-holds")
         ),
         shown=(
             Shown(

@@ -88,15 +88,13 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             ),
             costs("score_alone_loses", "score", "As written ahead of the released score alone"),
         ),
-        controls=(
-            *(
-                Control(
-                    name=f"nothing read where it is as written, {name}",
-                    criterion=name,
-                    swap={"written": "no_retrieval"},
-                )
-                for name in ("released_loses", "score_alone_loses")
-            ),
+        controls=tuple(
+            Control(
+                name=f"nothing read where it is as written, {name}",
+                criterion=name,
+                swap={"written": "no_retrieval"},
+            )
+            for name in ("released_loses", "score_alone_loses")
         ),
         shown=(
             Shown(cell="written", metric=accuracy, label="as written", paper=1.0),

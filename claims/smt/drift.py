@@ -95,6 +95,7 @@ ARMS = {
     "shuffled": "SMT, then DMT towards another sequence's memories",
     "readout-only": "SMT, then the readout alone tuned on the same rollouts",
 }
+DRAWN = {cell: label for cell, label in ARMS.items() if cell != "readout-only"}  # it has the memories of smt
 # Bands, set before the runs they judge. A rollout that leaves the teacher collects at least twice the error
 # of one step. 1 − R² = 1 is a guess at the mean memory; after DMT a rollout has to keep four fifths of what
 # there is to know. Steps from teacher states are the rival, so DMT has to end clearly below them. The loss
@@ -168,11 +169,7 @@ def protocol(scale: str, words: str) -> Protocol:
             y_label=y_label,
             x=tuple(range(1, length)),
             log_y=True,
-            lines=tuple(
-                Line(cell=cell, metrics=(metric,), label=label)
-                for cell, label in ARMS.items()
-                if cell != "readout-only"  # its memories are those before DMT
-            ),
+            lines=tuple(Line(cell=cell, metrics=(metric,), label=label) for cell, label in DRAWN.items()),
         )
 
     return Protocol(
@@ -279,8 +276,7 @@ def protocol(scale: str, words: str) -> Protocol:
                 log_y=True,
                 lines=tuple(
                     Line(cell=cell, metrics=("one_step_late", "late_drift"), label=label)
-                    for cell, label in ARMS.items()
-                    if cell != "readout-only"
+                    for cell, label in DRAWN.items()
                 ),
             ),
             plot(

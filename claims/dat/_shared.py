@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from repro.claim import Control, Criterion, Line, Plot, Protocol, Shown
-from repro.recipe import Part, Recipe, Stage, part
+from repro.recipe import Part, Recipe, Stage, Stop, part
 
 PAPER = (
     "Delayed Attention Training Improves Length Generalization in Transformer-RNN Hybrids, arXiv:2510.00258v1"
@@ -36,8 +36,13 @@ TWO = ("hybrid_block", "lstm_on_attn")  # judged where the scale is reduced: see
 class Scale:
     """What a profile trains.
 
-    `steps` N is ordinary training at the first learning rate, `last` what follows at a tenth of it; delayed
-    attention has 3 N before them, as the paper has 1,500 epochs before 500.
+    Attributes:
+        delay: steps of phase 1, in which attention sleeps.
+        steps: steps with everything at the first learning rate: ordinary training, and phase 2.
+        until: joint accuracy in validation, at the longest training length, that ends those `steps` before
+            their number; None: never. A reduced budget is too small for a fixed number: what has not learned
+            has nothing to extrapolate.
+        last: what follows at a tenth of the learning rate.
     """
 
     modulus: int
@@ -48,10 +53,12 @@ class Scale:
     feed_forward: int
     batch: int
     lr: float
+    delay: int
     steps: int
     last: int
     sequences: int
     heads: int
+    until: float | None = None
 
     def pairs(self, multiple: float) -> int:
         """Return the number of pairs at a multiple of the longest training length."""
@@ -105,46 +112,61 @@ class Scale:
             measures=tuple(measures),
         )
 
-    def stages(
-        self, delay: Mapping[str, Any] | None = None, times: int = 1, answers: str = "true"
-    ) -> tuple[Stage, ...]:
-        """Return [3 N steps with `delay`,] `times` · N steps with everything, and the last ones."""
-        first = (
-            () if delay is None else (self._stage(3 * self.steps, self.lr, {"answers": answers, **delay}),)
-        )
-        all_of_it = self._stage(times * self.steps, self.lr, {"answers": answers}, keep=delay is not None)
-        return (*first, all_of_it, self._stage(self.last, self.lr / 10, {"answers": answers}, keep=True))
+    def stages(self, *before: Stage, answers: str = "true") -> tuple[Stage, ...]:
+        """Return phase 1 if there is one, the steps with everything, and the last ones."""
+        all_of_it = self._stage(self.steps, answers=answers, keep=bool(before), until=self.until)
+        return (*before, all_of_it, self._last(answers))
 
-    def _stage(self, steps: int, lr: float, options: Mapping[str, Any], keep: bool = False) -> Stage:
-        plain = {k: v for k, v in options.items() if (k, v) != ("answers", "true")}
+    def _last(self, answers: str = "true") -> Stage:
+        return self._stage(self.last, lr=self.lr / 10, answers=answers, keep=True)
+
+    def _stage(
+        self,
+        steps: int,
+        *,
+        lr: float | None = None,
+        keep: bool = False,
+        until: float | None = None,
+        answers: str = "true",
+        **options: Any,
+    ) -> Stage:
+        if answers != "true":
+            options["answers"] = answers
         return Stage(
-            algorithm=Part(path="reference.algorithms.delayed_attention.Participation", args=plain),
+            algorithm=Part(path="reference.algorithms.delayed_attention.Participation", args=options),
             steps=steps,
             batch=self.batch,
-            lr=lr,
+            lr=self.lr if lr is None else lr,
             keep_optimiser=keep,
-            validate_every=max(1, steps // 10),
+            validate_every=max(1, steps // (10 if until is None else 40)),
+            stop=None if until is None else Stop(metric="joint", at_least=until),
         )
 
-    def ordinary(self, kind: str, questions: Sequence[str] = BOTH, answers: str = "true") -> Recipe:
+    def ordinary(self, kind: str, questions: Sequence[str] = BOTH) -> Recipe:
         """Return ordinary training of a model class: everything takes part from the start."""
-        return self.recipe(kind, self.stages(answers=answers), questions)
+        return self.recipe(kind, self.stages(), questions)
+
+    def mistaught(self, kind: str, questions: Sequence[str]) -> Recipe:
+        """Return training on another sequence's answers: there is nothing to learn, a quarter has to do."""
+        steps = self._stage(max(1, self.steps // 4), answers="shuffled")
+        return self.recipe(kind, (steps, self._last("shuffled")), questions)
 
     def dat(self, kind: str) -> Recipe:
         """Return delayed attention training."""
-        return self.recipe(kind, self.stages({"sleeping": ("attention",)}))
+        return self.recipe(kind, self.stages(self._stage(self.delay, sleeping=("attention",))))
 
     def equal_budget(self, kind: str) -> Recipe:
-        """Return ordinary training for as many samples as delayed attention has."""
-        return self.recipe(kind, self.stages(times=4))
+        """Return ordinary training for as many samples as delayed attention can have."""
+        return self.recipe(kind, (self._stage(self.delay + self.steps), self._last()))
 
     def frozen(self, kind: str) -> Recipe:
         """Return the schedule of DAT with attention frozen instead of left out: its output takes part."""
-        return self.recipe(kind, self.stages({"frozen": ("attention",)}))
+        return self.recipe(kind, self.stages(self._stage(self.delay, frozen=("attention",))))
 
     def untaught(self, kind: str) -> Recipe:
         """Return the schedule of DAT with a phase 1 that teaches every sequence another one's answers."""
-        return self.recipe(kind, self.stages({"sleeping": ("attention",), "answers": "shuffled"}))
+        first = self._stage(self.delay, sleeping=("attention",), answers="shuffled")
+        return self.recipe(kind, self.stages(first))
 
 
 SMOKE = Scale(
@@ -157,12 +179,13 @@ SMOKE = Scale(
     feed_forward=8,
     batch=4,
     lr=1e-3,
+    delay=6,
     steps=2,
     last=1,
     sequences=8,
 )
 CPU = Scale(
-    modulus=4,
+    modulus=3,
     keys=32,
     longest=8,
     width=64,
@@ -171,7 +194,9 @@ CPU = Scale(
     feed_forward=128,
     batch=128,
     lr=1e-3,
-    steps=3000,
+    delay=6000,
+    steps=8000,
+    until=0.97,
     last=500,
     sequences=1024,
 )
@@ -185,6 +210,7 @@ GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     feed_forward=1024,
     batch=256,
     lr=1e-4,
+    delay=1500 * 64,
     steps=500 * 64,
     last=100 * 64,
     sequences=4096,
@@ -196,10 +222,11 @@ REDUCED = (
     "for 1 to 25, tested at the same multiples (1, 2, 3, 4: "
     f"{', '.join(str(CPU.pairs(m)) for m in MULTIPLES)} pairs for 25, 50, 75, 100); {CPU.keys} keys for "
     f"128; width {CPU.width} for 256, {CPU.blocks} Transformer blocks for 4, MLPs twice as wide as the "
-    f"model for four times; {CPU.steps:,} steps of {CPU.batch} sequences at {CPU.lr:g} and {CPU.last} at "
-    "a tenth of it, for 32,000 of 256 at 1e-4 and 6,400 at 1e-5. Phase 1 of DAT is three times the first "
-    f"number ({3 * CPU.steps:,} steps), as in the paper. Samples of the DAT arm: "
-    f"{(4 * CPU.steps + CPU.last) * CPU.batch / 1e6:.2f} million for 34.4 million."
+    f"model for four times; {CPU.delay:,} steps of {CPU.batch} sequences in phase 1 for 96,000 of 256; "
+    f"with everything until the joint accuracy at {CPU.longest} pairs is {CPU.until:g} in validation, at "
+    f"most {CPU.steps:,} steps at {CPU.lr:g}, for 32,000 at 1e-4; {CPU.last} at a tenth of it for 6,400. "
+    f"Samples of the DAT arm: {(CPU.delay + CPU.steps + CPU.last) * CPU.batch / 1e6:.2f} million at most "
+    "for 34.4 million."
 )
 WORDS = {"smoke": "mechanics only: a few steps of 4 sequences", "cpu": REDUCED, "paper": ""}
 

@@ -249,39 +249,39 @@ CHOICES = (
     "Validation judges the model as it trains at that moment, so in phase 1 without attention; it stops "
     "nothing. Judgement always has the whole model.",
 )
-# The cpu profile was run twice before, with dat.joint_l75 alone and seeds 1000 to 1002 and 1100 to 1103: see
-# EARLIER. No seed from 1200 on had been looked at when scale, bands, controls and hybrids were chosen.
-SEED_OFFSET = 200
+# The cpu profile was run three times before, with dat.joint_l75 alone and seeds 1000 to 1002, 1100 to 1103 and
+# 1200 to 1202: see EARLIER. No seed from 1300 on had been looked at when scale, bands, controls and hybrids were
+# chosen.
+SEED_OFFSET = 300
 EARLIER = (
-    "Two earlier runs of dat.joint_l75 at the cpu profile were inconclusive. The first (trained on 1 to "
-    "5 pairs, 3,000 + 600 steps of 64, Parallel and Attn∘LSTM, seeds 1000 to 1002): Attn∘LSTM with DAT "
-    "had not learned recall inside the training lengths (joint 0.78, 1.00, 0.65), and a control was not "
-    "red, DAT's schedule with a phase 1 that teaches every sequence another one's answers: Parallel at "
-    "three times the lengths 0.22, 0.95, 0.35, against 0.77, 0.64, 0.60 with DAT and 0.24, 0.35, 0.21 "
-    "with ordinary training. A phase 1 without the task can thus lead to the same division of work; it "
-    "is now an arm of dat.frozen_is_not_dat. The second (1 to 6 pairs, 4,000 + 800 steps of 64, Parallel "
-    "and Hybrid Block, seeds 1100 to 1103): joint at three times the lengths for Parallel 0.84, 0.86, "
-    "0.90, 0.83 with DAT and 0.25, 0.78, 0.20, 0.58 without, for the Hybrid Block 0.92, 0.41, 0.65, 0.88 "
-    "and 0.19, 0.24, 0.25, 0.23; the gains 0.41 [0.07, 0.74] and 0.49 [0.19, 0.79] against bands of "
-    "0.35. Changed since, before any run on the seeds now used: the scale (1 to 8 pairs, 32 keys, 3,000 "
-    "+ 500 steps of 128) and the second hybrid, by pilots; the premise of having learned, 0.85 for 0.9; "
-    "the control of a gain, which compared ordinary training with itself; in dat.softmax_dilution the "
-    "relation to errors, pooled over lengths before, and two premises; in dat.frozen_is_not_dat the "
-    "difference asked for, 0.25 for 0.1. After the first run the band of DAT's own accuracy had become "
-    "half way from chance (1 / modulus) to the printed one, for half of the printed one. The bands of "
-    "the gains have never changed."
+    "Three earlier runs of dat.joint_l75 at the cpu profile were inconclusive. The first (modulus 4 as "
+    "in the other two, trained on 1 to 5 pairs, 3,000 + 600 steps of 64, Parallel and Attn∘LSTM, seeds "
+    "1000 to 1002): Attn∘LSTM with DAT had not learned recall inside the training lengths (joint 0.78, "
+    "1.00, 0.65), and a control was not red, DAT's schedule with a phase 1 that teaches every sequence "
+    "another one's answers: Parallel at three times the lengths 0.22, 0.95, 0.35, against 0.77, 0.64, "
+    "0.60 with DAT and 0.24, 0.35, 0.21 with ordinary training. A phase 1 without the task can thus lead "
+    "to the same division of work; it is now an arm of dat.frozen_is_not_dat. The second (1 to 6 pairs, "
+    "4,000 + 800 steps of 64, Parallel and Hybrid Block, seeds 1100 to 1103): at three times the lengths "
+    "Parallel 0.84, 0.86, 0.90, 0.83 with DAT and 0.25, 0.78, 0.20, 0.58 without, the Hybrid Block 0.92, "
+    "0.41, 0.65, 0.88 and 0.19, 0.24, 0.25, 0.23; the gains 0.41 [0.07, 0.74] and 0.49 [0.19, 0.79] "
+    "against bands of 0.35. The third (1 to 8 pairs, 3,000 + 500 steps of 128, Hybrid Block and "
+    "LSTM∘Attn, seeds 1200 to 1202): ordinary training had not learned inside the lengths (0.95, 0.51, "
+    "0.95 and 0.36, 0.70, 0.90), nor LSTM∘Attn with DAT once (1.00, 1.00, 0.62); at three times them "
+    "0.57, 0.76, 0.94 with DAT and 0.20, 0.37, 0.21 without, and 0.69, 0.89, 0.36 and 0.10, 0.22, 0.21.",
+    "What was in the way: a fixed small number of steps catches some seeds before they have learned, so "
+    "the steps with everything end when the training lengths are learned; at modulus 4 half of the sum "
+    "is to know whether it is even, which ordinary training found by itself, so the modulus is 3; the "
+    "Hybrid Block's recurrent path, an LSTM inside a residual block, often stayed at that half after "
+    "15,000 steps without attention. Changed before fresh seeds, besides: the premise of having learned "
+    "is 0.85 (it was 0.9); the control of a gain is an LSTM alone (it compared ordinary training with "
+    "itself); in dat.softmax_dilution the relation to errors is within a length (it was pooled) and "
+    "there are two more premises; dat.frozen_is_not_dat asks for 0.25 (it was 0.1). After the first run "
+    "the band of DAT's own accuracy had become half way from chance (1 / modulus) to the printed one, "
+    "for half of the printed one. The rule of the gains' bands has never changed.",
 )
 NOT_JUDGED = (
-    "The cpu profile judges two of the five hybrids; Parallel, Attn∘LSTM and Sandwich are trained and "
-    "shown in dat.length_curve. The two are those in which pilots (seed 5) showed the contrast that a "
-    "reduced scale is to have, both arms learned and ordinary training collapsed: the Hybrid Block 1.00 "
-    "inside and 0.86 at three times the lengths with DAT, 0.93 and 0.20 without (3,000 steps), LSTM∘Attn "
-    "1.00 and 0.82, 0.96 and 0.15 (2,500 steps). Parallel has it in part only: at this modulus ordinary "
-    "training kept half of the sum beyond the lengths (0.4 to 0.5 at two and three times them, seeds 5 "
-    "and 6: what knowing whether the sum is even gives), joint 0.41 and, sooner, 0.36. Attn∘LSTM and "
-    "Sandwich were not tried at this scale; at the one before, they had not learned recall with DAT. "
-    "With modulus 5 an LSTM's sum did not extrapolate after 10,000 steps (0.28 at three times). At the "
-    "paper's scale dat.joint_l75 and dat.length_curve judge all five."
+    "The cpu profile judges two of the five hybrids, PILOT; the other three are trained and shown in "
+    "dat.length_curve. At the paper's scale dat.joint_l75 and dat.length_curve judge all five."
 )
 NOTES = (
     "The abstract's 'over 90 % at three times the length' fails for Attn∘LSTM in the paper's own figure: "

@@ -109,12 +109,16 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """A number shown beside the verdict without being judged."""
+    """A number shown beside the verdict without being judged.
+
+    With a `rival` it is the difference cell − rival, paired by seed, with its 90 % interval.
+    """
 
     cell: str
     metric: str
     label: str
     paper: float | str | None = None
+    rival: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +237,7 @@ class Protocol:
             (f"criterion '{c.name}'", n) for c in self.criteria for n in (c.cell, c.rival) if n is not None
         ]
         used += [(f"control '{c.name}'", n) for c in self.controls for pair in c.swap.items() for n in pair]
-        used += [("a shown number", s.cell) for s in self.shown]
+        used += [("a shown number", n) for s in self.shown for n in (s.cell, s.rival) if n is not None]
         used += [(f"plot '{p.name}'", cell) for p in self.plots for line in p.lines for cell in line.drawn]
         for where, cell in used:
             if cell not in self.cells:

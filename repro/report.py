@@ -23,6 +23,7 @@ from repro import files, plot, words
 from repro.claim import EXACT, PROFILES, VERDICTS, Claim, Criterion, Plot, Protocol
 from repro.errors import UserError
 from repro.record import Record
+from repro.rules import t_test
 from repro.words import NOTHING, num
 
 if TYPE_CHECKING:
@@ -462,7 +463,7 @@ def _legend(plots: Sequence[Plot]) -> str:
     """Return how to read the figures."""
     lines = [p for p in plots if p.kind == "line"]
     said = {
-        "thin: each seed; thick: their mean": bool(lines),
+        "thin: each seed, band: from the lowest to the highest; thick: their mean": bool(lines),
         "dashed, hollow: the paper": any(line.paper for p in lines for line in p.lines),
         "a seed that stopped early counts in the mean with its last value": any(p.learning for p in lines),
     }
@@ -583,13 +584,26 @@ def _seeds(view: _View, protocol: Protocol) -> str:
 def _shown(view: _View, protocol: Protocol) -> str:
     rows = []
     for s in protocol.shown if view.used else ():
-        done = [r for r in view.records.get(s.cell, ()) if r.status == "done"]
-        values = [plot.number(r.metrics.get(s.metric)) for r in done]
-        values = [v for v in values if math.isfinite(v)]
+        found = _by_seed(view, s.cell, s.metric)
+        if s.rival is not None:
+            rival = _by_seed(view, s.rival, s.metric)
+            found = {seed: found[seed] - rival[seed] for seed in found if seed in rival}
+        values = list(found.values())
         mean = num(sum(values) / len(values)) if values else NOTHING
         spread = f"{num(min(values))} to {num(max(values))}" if len(values) > 1 else NOTHING
-        rows.append([s.label, s.cell, num(s.paper), mean, spread, len(values)])
+        if s.rival is not None and len(values) > 1:
+            test = t_test(values, 0.0, None)
+            mean += f" [{num(float(test.low))}, {num(float(test.high))}]"
+        cell = s.cell if s.rival is None else f"{s.cell} − {s.rival}"
+        rows.append([s.label, cell, num(s.paper), mean, spread, len(values)])
     return _table(["number", "cell", "paper", "mean", "over seeds", "seeds"], rows)
+
+
+def _by_seed(view: _View, cell: str, metric: str) -> dict[int, float]:
+    """Return seed → number of every trial of a cell that is done and has it."""
+    done = [r for r in view.records.get(cell, ()) if r.status == "done"]
+    numbers = {r.seed: plot.number(r.metrics.get(metric)) for r in done}
+    return {seed: value for seed, value in numbers.items() if math.isfinite(value)}
 
 
 def _span(values: Sequence[float], say: Any) -> str:

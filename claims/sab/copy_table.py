@@ -29,6 +29,7 @@ TABLE_1 = {
         "sab_5_5": 0.999,
     },
 }
+LEAST = 0.1  # of a printed gain that is judged: half of a smaller one is less than seeds can resolve
 LABELS = {
     "sab_5_5": "SAB (5, 5)",
     "sab_1_5": "SAB (1, 5)",
@@ -46,7 +47,16 @@ def arms(scale: Scale) -> dict[str, Recipe]:
         "sab_5_5": own["sab"],
         "sab_1_5": scale.sab(k_trunc=1),
         "sab_1_1": scale.sab(k_trunc=1, k_top=1),
-        **{name: own[name] for name in ("bptt", "tbptt", "attention", "no_retrieval", "shuffled")},
+        **{name: own[name] for name in ("bptt", "tbptt", "attention")},
+        "sab_5_5_no_retrieval": own["no_retrieval"],
+        "sab_5_5_shuffled": own["shuffled"],
+        **{
+            f"sab_1_{top}_{retrieval}": scale.sab(
+                k_trunc=1, k_top=top, retrieval="none" if retrieval == "no_retrieval" else retrieval
+            )
+            for top in (1, 5)
+            for retrieval in CONTROLS.values()
+        },
     }
 
 
@@ -75,7 +85,9 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
         criteria.append(
             learned(f"sab_5_5_{delay}", scale, 0.9, f"T = {delay}: SAB (5, 5)", printed["sab_5_5"])
         )
-        judged = [ahead("sab_5_5", "tbptt"), ahead("sab_1_1", "tbptt")]
+        judged = [ahead("sab_5_5", "tbptt")]
+        if printed["sab_1_1"] - printed["tbptt"] > LEAST:
+            judged.append(ahead("sab_1_1", "tbptt"))
         if "sab_1_5" in printed:
             judged.append(ahead("sab_1_5", "sab_1_1"))
         if delay in bptt_at:
@@ -86,7 +98,7 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
                 Control(
                     name=f"{what}, {criterion}",
                     criterion=criterion,
-                    swap={f"{own}_{delay}": f"{cell}_{delay}"},
+                    swap={f"{own}_{delay}": f"{own}_{cell}_{delay}"},
                 )
                 for what, cell in CONTROLS.items()
             ]
@@ -121,6 +133,7 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
             for delay in scales
         ),
         scale=reduced,
+        seeds=5 if SMALL in scales.values() else 3,
         seed_offset=SEED_OFFSET
         if SMALL in scales.values()
         else 0,  # the seeds of sab.copy_t300, trained once
@@ -159,6 +172,7 @@ claim = Claim(
         "is listed.",
         "At k_top = 1 the weight is constantly 1: the scorer gets no gradient and the ranking stays as it "
         "was initialised. That SAB (1, 1) does better than TBPTT would then be the work of the states.",
+        "That SAB (1, 1) is ahead of TBPTT-20 at T = 200, by 4.1 points, is shown and not judged.",
         "Full BPTT is judged in sab.copy_t300 and only shown here: at the reduced delays it learns the "
         "task too, as it does in the paper at T = 100.",
     ),

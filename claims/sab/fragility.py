@@ -1,7 +1,7 @@
 """How often SAB learns, and what the runs that don't have in common: states that grow."""
 
 from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import FRESH, SMALL, TINY, learning, variants
+from claims.sab._study import FRESH, SMALL, TINY, learning, traced, variants
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 SEEDS = 10
@@ -17,7 +17,8 @@ DEPARTURES = ("stored_output", "bounded_sum")
 
 def protocol(scale: Scale, reduced: str = "") -> Protocol:
     """Return the protocol at one scale."""
-    cells, accuracy = variants(scale), scale.accuracy()
+    accuracy = scale.accuracy()
+    cells = {**variants(scale), "no_retrieval": traced(scale.sab(retrieval="none"), scale)}
     shown = {
         accuracy: "accuracy",
         "hidden_norm_last": "mean ‖h‖ at the last step",
@@ -61,12 +62,9 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
             ),
         ),
         controls=(
-            Control(name="naive choices", criterion="default_learns", swap={"default": "naive"}),
-            Control(name="our choices", criterion="naive_fails", swap={"naive": "default"}),
+            Control(name="nothing read", criterion="default_learns", swap={"default": "no_retrieval"}),
             Control(
-                name="naive choices, growth bounded",
-                criterion="naive_states_grow",
-                swap={"naive": "bounded_sum"},
+                name="nothing read, growth", criterion="naive_states_grow", swap={"naive": "no_retrieval"}
             ),
         ),
         shown=tuple(

@@ -21,7 +21,11 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             f"{short}_{size}": scale.sab(**options, mental_updates=reading) for size, options in sizes.items()
         }
     return Protocol(
-        cells={**cells, "no_retrieval": scale.sab(retrieval="none")},
+        cells={
+            **cells,
+            "no_retrieval": scale.sab(retrieval="none"),
+            "no_retrieval_1": scale.sab(retrieval="none", k_trunc=1, k_top=1),
+        },
         criteria=(
             learned("full_5_5", scale, 0.9, "SAB (5, 5) with mental updates", 1.0),
             gain(
@@ -47,7 +51,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             Control(
                 name="nothing read for full updates",
                 criterion="updates_help_1_1",
-                swap={"full_1_1": "no_retrieval"},
+                swap={"full_1_1": "no_retrieval_1"},
             ),
             Control(
                 name="retrieval disabled", criterion="learns_without_5_5", swap={"none_5_5": "no_retrieval"}
@@ -81,7 +85,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
 claim = Claim(
     id="sab.mental_updates",
     paper=PAPER,
-    title="Mental updates help most where little is read",
+    title="Mental updates help where little is read",
     source="Tables 1 and 3, pp. 7-8",
     statement="Copy task, T = 100, with and without mental updates: (1, 1) 57.9 against 49.0 %, (5, 5) 100.0 "
     "against 98.3 %, (10, 10) 100.0 against 99.6 %.",

@@ -102,8 +102,11 @@ def test_cells_that_are_shared_are_the_same_trials():
     released, updates = released_code.claim.protocol("cpu"), mental_updates.claim.protocol("cpu")
     for protocol in (table, sparse, released, updates):
         assert protocol.seed_offset == base.seed_offset
-    for cell in ("bptt", "tbptt", "attention", "no_retrieval", "shuffled"):
+    for cell in ("bptt", "tbptt", "attention"):
         assert table.cells[f"{cell}_300"] == base.cells[cell]
+    for cell in ("no_retrieval", "shuffled"):
+        assert table.cells[f"sab_5_5_{cell}_300"] == base.cells[cell]
+    assert released.cells["no_retrieval"] == base.cells["no_retrieval"]
     for recipe in (table.cells["sab_5_5_300"], sparse.cells["sab"], released.cells["written"]):
         assert recipe.digest == base.cells["sab"].digest
     assert updates.cells["full_1_1"] == table.cells["sab_1_1_100"]
@@ -128,21 +131,24 @@ def test_each_factor_differs_from_as_written_in_itself_alone_and_all_together_in
     written = cells["written"]
     alone = {
         **{name: set(change) for name, (_, change) in released_code.FACTORS.items()},
-        "k_trunc": {"k_trunc"},
         "clip": {"clip"},
     }
-    for name, keys in alone.items():
+    for name, keys in {**alone, "k_trunc": {"k_trunc"}, "k_top": {"k_top"}}.items():
         assert changed(cells[name], written) == keys, name
+    assert all(len(keys) == 1 for keys in alone.values()), "one factor a row"
+    sizes = {"k_trunc": 2, "k_top": 5, "k_att": 2}  # --trunc 5 (reduced to 2) --topk 5
+    for cell in ("released", "released_but_score"):
+        assert {k: cells[cell].model.args[k] for k in sizes} == sizes, "the README's command"
     assert changed(cells["released"], written) == set().union(*alone.values())
     assert changed(cells["released_but_score"], cells["released"]) == {"score"}
     for name, keys in alone.items():  # each at the value that it has alone
         for key in keys - {"clip"}:
             assert cells["released"].model.args[key] == cells[name].model.args[key]
-    assert cells["released_tbptt"].stages[0].algorithm.args["k"] == 3
+    assert cells["released_tbptt"].stages[0].algorithm.args["k"] == 2
     assert cells["released_tbptt"].model.args["input"] == "scalar"
 
 
-@pytest.mark.parametrize("name", [*released_code.FACTORS, "k_trunc", "clip", "released"])
+@pytest.mark.parametrize("name", [*released_code.FACTORS, "k_trunc", "k_top", "clip", "released"])
 def test_every_factor_changes_the_first_gradient_step(name):
     """A factor switch that changes nothing would make its row of the table meaningless."""
     import torch
@@ -164,6 +170,30 @@ def test_every_factor_changes_the_first_gradient_step(name):
         assert norm > 0.1
         steps.append((float(norm), moved))
     assert steps[0] != steps[1]
+
+
+CONTROLLED = (copy_table, mental_updates, released_code)
+
+
+@pytest.mark.parametrize("module", CONTROLLED, ids=lambda m: m.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("profile", ["cpu", "paper"])
+def test_a_control_is_its_arm_with_retrieval_changed_and_nothing_else(module, profile):
+    protocol = module.claim.protocol(profile)
+    for control in protocol.controls:
+        for arm, other in control.swap.items():
+            assert changed(protocol.cells[other], protocol.cells[arm]) - {"mental_updates"} == {"retrieval"}
+
+
+def test_fragility_can_come_out_not_reproduced_with_its_controls_red():
+    protocol = fragility.claim.protocol("cpu")
+    accuracy = next(c.metric for c in protocol.criteria if c.name == "default_learns")
+
+    def values(cell):
+        level, norm = (0.125, 5.0) if cell == "no_retrieval" else (0.99, 6.0)
+        return {accuracy: [level] * protocol.seeds, "hidden_norm_last": [norm] * protocol.seeds}
+
+    found = decide_claim("sab.fragility", protocol, records(fragility.claim, "cpu", values), "cpu")
+    assert found.verdict == "not reproduced" and not found.control_failed
 
 
 def test_the_dense_arm_is_searched_over_the_paper_s_learning_rates():

@@ -518,6 +518,13 @@ def test_impossible_inputs_and_a_second_backward_pass() -> None:
         loss.backward()
 
 
+@pytest.mark.skipif(not kernels.library(), reason="needs a C++ compiler")
+def test_a_record_says_what_ran() -> None:
+    assert make().implementation == "fused"
+    for options in ({"score": "separable"}, {"memory": "output"}):
+        assert make(**options).implementation == "plain"
+
+
 def test_without_a_compiler_there_is_a_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nonexistent/compiler")
     kernels.library.cache_clear()

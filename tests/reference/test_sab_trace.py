@@ -1,5 +1,7 @@
 """What the trace of SAB says, against the model's own parts and autograd."""
 
+import math
+
 import pytest
 import torch
 
@@ -93,6 +95,64 @@ def test_saturation_is_seen():
     mean = [sab_trace(m, TASK, seeded(), sequences=5)["tanh_saturation_mean"] for m in (calm, loud)]
     assert mean[0] == 0
     assert mean[1] >= 0.5  # all candidates are
+
+
+def test_the_norms_are_those_of_the_twin_s_states_step_by_step():
+    own = model()
+    inputs = TASK.sample(5, seeded())["inputs"]
+    _, (_, _, stored) = naive.sab_loop(own, inputs)  # k_att = 1: the state of every step
+    found = sab_trace(own, TASK, seeded(), sequences=5)
+    assert found["hidden_norm"] == pytest.approx([h.detach().norm(dim=1).mean().item() for h in stored])
+    assert len(set(found["hidden_norm"])) == TASK.length
+
+
+def test_the_early_share_of_the_gradient_is_that_of_the_symbols_states():
+    found = sab_trace(model(), TASK, seeded(), sequences=5)
+    gradient = found["memory_gradient"]
+    assert 0 < found["early_gradient"] < 1
+    assert found["early_gradient"] == pytest.approx(sum(gradient[:3]) / sum(gradient))
+
+
+def constant(gates: float, forget: float, candidate: float) -> SAB:
+    """A model without weights: its gates are those of the biases at every step; nothing is read."""
+    own = model(retrieval="none")
+    with torch.no_grad():
+        for p in own.parameters():
+            p.zero_()
+        own.bias_G[: 2 * 6] = gates  # input and output
+        own.bias_G[2 * 6 : 3 * 6] = forget
+        own.bias_G[3 * 6 :] = candidate
+    return own
+
+
+def test_gates_saturate_without_the_candidates_and_candidates_without_the_gates():
+    for gates, candidate, saturated in ((5.0, 0.0, 1.0), (0.0, 5.0, 0.0), (-5.0, 5.0, 1.0)):
+        found = sab_trace(constant(gates, gates, candidate), TASK, seeded(), sequences=2)
+        assert found["gate_saturation"] == pytest.approx([saturated] * TASK.length)
+    found = sab_trace(constant(5.0, 0.0, 0.0), TASK, seeded(), sequences=2)
+    assert found["gate_saturation_mean"] == pytest.approx(2 / 3)
+
+
+def test_tanh_saturates_in_candidates_from_the_start_and_in_cells_when_they_have_grown():
+    found = sab_trace(constant(5.0, 0.0, 5.0), TASK, seeded(), sequences=2)
+    cell, cells = 0.0, []
+    for _ in range(TASK.length):
+        cell = 0.5 * cell + math.tanh(5.0) / (1 + math.exp(-5.0))
+        cells.append(math.tanh(cell) > 0.95)
+    assert cells[:4] == [False, False, False, True]
+    assert found["tanh_saturation"] == pytest.approx([1.0 if grown else 0.5 for grown in cells])
+
+
+def test_validation_s_two_are_the_weight_and_norm_of_the_last_steps():
+    own = model()
+    found = validation(own, TASK, seeded(), sequences=10, traced=6)
+    generator = seeded()
+    accuracy.validation(own, TASK, generator, sequences=10)
+    seen = own.inspect(TASK.sample(6, generator)["inputs"])
+    weights_SN = seen.weights_BTN.sum(0)[-3:]  # memory n is the state of step n
+    assert 0 < found["early_weight"] < 1
+    assert found["early_weight"] == pytest.approx(float(weights_SN[:, :3].sum() / weights_SN.sum()))
+    assert found["hidden_norm_last"] == pytest.approx(float(seen.hidden_norm_BT[:, -1].mean()))
 
 
 def test_validation_keeps_accuracy_s_numbers_and_adds_two():

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from reference.models.inputs import INPUTS, features, width
-from reference.models.sab import kernels
 from reference.models.sab.function import SabFunction, head, make_scan
+from reference.models.sab.fused import FusedScan
 from reference.models.sab.options import Memory, Options, State, Trace
 from reference.models.sab.scan import Scan
 
@@ -184,8 +184,8 @@ class SAB(nn.Module):
 
     @property
     def implementation(self) -> str:
-        """Return "fused" or "plain": what steps on the parameters' device and type run (they round apart)."""
-        return "fused" if kernels.available(self.b_C) else "plain"
+        """Return "fused" or "plain": what the steps of this model run where it is (they round apart)."""
+        return "fused" if FusedScan.covers(self.options, self.b_C) else "plain"
 
     def scorer_weights(self) -> dict[str, Tensor]:
         """Return the scorer's parameters by the paper's names (w: the released code's)."""

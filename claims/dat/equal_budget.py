@@ -43,7 +43,7 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        EARLIER,
+        *EARLIER,
         "Equal samples and optimiser steps, not equal compute: without attention a step of phase 1 costs "
         "less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm has all its extra steps at the first learning rate and the same last ones at a "

@@ -35,7 +35,7 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        EARLIER,
+        *EARLIER,
         "The paper has no pseudocode for 'deactivating' attention; a reader may take it for freezing. "
         "The two arms differ in that alone.",
         "Shown beside them: DAT's schedule with a phase 1 that teaches every sequence another one's "

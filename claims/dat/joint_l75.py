@@ -72,7 +72,7 @@ claim = Claim(
         "Controls: DAT's own accuracy is judged of ordinary training, the gain of an LSTM alone, which has "
         "one of the two abilities at most.",
         NOT_JUDGED,
-        EARLIER,
+        *EARLIER,
         "Pilots (seeds below 1000): at a learning rate of 2e-3 attention did not learn recall in 2,800 "
         "steps, at 1e-3 it did in 750 (Parallel); with modulus 5 an LSTM by itself had not finished "
         "learning the sum after 5,000 steps.",

@@ -48,7 +48,7 @@ def protocol(profile: str) -> Protocol:
     return Protocol(
         cells={
             **{cell: scale.ordinary(kind, ["modulo"]) for cell, (kind, _, _) in MODELS.items()},
-            "untaught": scale.ordinary("LstmOnly", ["modulo"], answers="shuffled"),
+            "untaught": scale.mistaught("LstmOnly", ["modulo"]),
         },
         criteria=(
             *(

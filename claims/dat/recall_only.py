@@ -46,7 +46,7 @@ def protocol(profile: str) -> Protocol:
     return Protocol(
         cells={
             **{cell: scale.ordinary(kind, ["recall"]) for cell, (kind, _, _) in MODELS.items()},
-            "unbound": scale.ordinary("HybridBlock", ["recall"], answers="shuffled"),
+            "unbound": scale.mistaught("HybridBlock", ["recall"]),
         },
         criteria=(
             *(

@@ -167,7 +167,7 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        EARLIER,
+        *EARLIER,
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "
         "temperature.",

@@ -1,5 +1,6 @@
 """The DAT claims as data, and their mechanics at smoke scale."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,11 @@ def test_the_arms_differ_in_one_thing(profile):
         assert dict(frozen.stages[0].algorithm.args) == {"frozen": ("attention",)}
         assert dict(untaught.stages[0].algorithm.args) == {"sleeping": ("attention",), "answers": "shuffled"}
         assert dat.stages[1:] == frozen.stages[1:] == untaught.stages[1:]
-        assert dat.stages[2] == plain.stages[1] and not dat.stages[1].algorithm.args
-        assert dat.stages[1].steps == plain.stages[0].steps and dat.stages[1].lr == plain.stages[0].lr
-        assert dat.stages[0].steps == 3 * dat.stages[1].steps, "1,500 epochs before 500"
         assert dat.stages[1].keep_optimiser and dat.stages[2].keep_optimiser
+        assert replace(dat.stages[1], keep_optimiser=False) == plain.stages[0]
+        assert dat.stages[2] == plain.stages[1] == equal.stages[1] and not dat.stages[1].algorithm.args
+        assert dat.stages[1].lr == dat.stages[0].lr and dat.stages[0].stop is None
+        assert equal.stages[0].stop is None, "as many samples as the others can have"
         budgets = {sum(s.steps * s.batch for s in r.stages) for r in (dat, equal, frozen, untaught)}
         assert len(budgets) == 1
         assert all(s.algorithm.path == SLEEPING for s in dat.stages)
@@ -124,7 +126,7 @@ def test_bands_follow_from_what_the_paper_prints_and_exclude_the_rival():
             printed = printed_gain(arch, multiple)
             assert printed == pytest.approx(dat[column] - ordinary[column])
             assert least_gain(CPU, arch, multiple) == pytest.approx(0.5 * printed * CPU.room, abs=1e-3)
-            assert 0.2 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
+            assert 0.15 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
     kept = {c.name: c for c in CLAIMS["joint_l75"].profiles["cpu"].criteria}
     assert min(kept[f"{a}_keeps_3x"].at_least for a in TWO) > 1 / CPU.modulus + 0.2, (
         "modulo at chance must not pass"
@@ -141,7 +143,7 @@ def test_every_trained_criterion_has_a_control(name, profile):
 def test_seeds_are_fresh_after_the_earlier_runs():
     for claim in CLAIMS.values():
         offsets = {name: protocol.seed_offset for name, protocol in claim.profiles.items()}
-        assert offsets == {"smoke": 0, "cpu": 200, "paper": 0}
+        assert offsets == {"smoke": 0, "cpu": 300, "paper": 0}
 
 
 def test_the_speed_measure_takes_the_shapes_that_the_cpu_profile_trains(monkeypatch):

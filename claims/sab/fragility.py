@@ -129,6 +129,8 @@ claim = Claim(
         "fail.",
         "A pilot's lead (seeds below 1000): a run stuck at 0.31 had ‖h‖ growing in proportion to the step, "
         "to 89 after 50 steps; one that had reached 0.67 kept it below 10 and read early memories.",
+        "A seed reaches the accuracy if it has it at the end of training; whether it had it before and lost "
+        "it is in the plots.",
         "The norm is measured after training, on whatever a run has become; curves by step of training are "
         "in the plots.",
     ),

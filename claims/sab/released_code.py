@@ -121,7 +121,7 @@ claim = Claim(
     "README's command, where the paper has 100 % and 31 %. From Algorithm 1 to the released code, one "
     "factor at a time: which one costs it?",
     profiles={
-        "smoke": protocol(TINY, 2, reduced="mechanics only"),
+        "smoke": protocol(TINY, 3, reduced="mechanics only"),
         "cpu": protocol(
             SMALL,
             3,

@@ -21,7 +21,7 @@ from claims.smt._shared import (
     smt,
 )
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
-from repro.recipe import Recipe, part
+from repro.recipe import Recipe, Stage, part
 
 SYMBOLS = 8
 SCALES: Mapping[str, Mapping[str, Any]] = {
@@ -34,8 +34,8 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
         "judged": 8,
     },
     "cpu": {
-        "length": 16,
-        "windows": (1, 4, 16),
+        "length": 32,
+        "windows": (1, 4, 32),
         "model": CPU_MODEL,
         "smt": {"steps": 1_000, "batch": 16, "lr": 1e-3, "warmup": 20},
         "dmt": CPU_DMT,
@@ -71,18 +71,26 @@ def protocol(scale: str, words: str) -> Protocol:
     at = SCALES[scale]
     windows, full = at["windows"], at["length"]
 
-    def cell(window: int, joint: bool) -> Recipe:
+    def recipe(stages: tuple[Stage, ...], readout: str = "readout") -> Recipe:
         return Recipe(
             task=part("reference.tasks.retrieval.Retrieval", length=full, symbols=SYMBOLS),
             model=model(at["model"], SYMBOLS + 1),
-            stages=(smt(at["smt"], future=window, joint=joint), dmt(at["dmt"])),
-            measures=(part("reference.measure.drift.drift", size=at["judged"]),),
+            stages=stages,
+            measures=(part("reference.measure.drift.drift", size=at["judged"], readout=readout),),
         )
+
+    def cell(window: int, joint: bool) -> Recipe:
+        return recipe((smt(at["smt"], future=window, joint=joint), dmt(at["dmt"])))
 
     arms = {"joint": True, "detached": False}
     cells = {f"{arm}-{window}": cell(window, joint) for arm, joint in arms.items() for window in windows}
     isolation = "reference.measure.predictive_state.isolation"
     cells |= {
+        **{
+            f"{arm}-1-before": recipe((smt(at["smt"], future=1, joint=joint),), "decoder")
+            for arm, joint in arms.items()
+        },
+        "untaught": recipe((smt(at["smt"], future=1, dynamics=0.0),), "decoder"),
         "isolation": Recipe(measures=(part(isolation),)),
         "isolation-broken": Recipe(measures=(part(isolation, joint=True),)),
     }
@@ -136,17 +144,20 @@ def protocol(scale: str, words: str) -> Protocol:
                 criterion="detached-reaches-no-encoder",
                 swap={"isolation": "isolation-broken"},
             ),
-            Control(name="gradient cut", criterion="joint-1-works", swap={"joint-1": "detached-1"}),
-            Control(name="gradient left", criterion="detached-1-fails", swap={"detached-1": "joint-1"}),
-            Control(
-                name="window of one answer",
-                criterion=f"detached-{full}-works",
-                swap={f"detached-{full}": "detached-1"},
+            *(
+                Control(
+                    name=f"nothing taught the updater, {cell}",
+                    criterion=f"{cell}-works",
+                    swap={cell: "untaught"},
+                )
+                for cell in (f"joint-{full}", "joint-1", f"detached-{full}")
             ),
+            Control(name="gradient left", criterion="detached-1-fails", swap={"detached-1": "joint-1"}),
         ),
         shown=tuple(
-            Shown(cell=name, metric=metric, label=f"{name}: {word}")
-            for name in list(cells)[: 2 * len(windows)]
+            Shown(cell=name, metric=metric, label=f"{name.replace('-before', ' before DMT')}: {word}")
+            for name in cells
+            if not name.startswith("isolation")
             for metric, word in (("loss", "loss of the RNN"), ("accuracy", "accuracy of the RNN"))
         ),
         plots=(

@@ -112,9 +112,10 @@ HOLDS = {
     },
     "future_window": {
         "joint-1": {"teacher_accuracy": 0.99, "loss": 0.1},
-        "joint-16": {"teacher_accuracy": 0.99, "loss": 0.1},
+        "joint-32": {"teacher_accuracy": 0.99, "loss": 0.1},
         "detached-1": {"teacher_accuracy": 0.99, "loss": 1.7},
-        "detached-16": {"teacher_accuracy": 0.99, "loss": 0.1},
+        "detached-32": {"teacher_accuracy": 0.99, "loss": 0.1},
+        "untaught": {"loss": 2.2},
         "isolation": {"encoder_from_dynamics": 0},
         "isolation-broken": {"encoder_from_dynamics": 0.1},
     },
@@ -163,12 +164,13 @@ def verdict(name, changes):
         ("length_extrapolation", {"untaught": {"lead_at_384": 0.3}}, "inconclusive"),
         ("future_window", {"joint-1": {"loss": 0.78}}, "not reproduced"),
         ("future_window", {"joint-1": {"loss": 1.9}}, "inconclusive"),  # a control is not red either
-        ("future_window", {"joint-16": {"loss": 1.9}}, "not reproduced"),
-        ("future_window", {"detached-16": {"loss": 1.9}}, "not reproduced"),
+        ("future_window", {"untaught": {"loss": 0.3}}, "inconclusive"),
+        ("future_window", {"joint-32": {"loss": 1.9}}, "not reproduced"),
+        ("future_window", {"detached-32": {"loss": 1.9}}, "not reproduced"),
         ("future_window", {"detached-1": {"loss": 0.78}}, "not reproduced"),
-        ("future_window", {"detached-1": {"loss": 0.1}}, "inconclusive"),  # two controls are not red either
+        ("future_window", {"detached-1": {"loss": 0.1}}, "not reproduced"),
         ("future_window", {"detached-1": {"teacher_accuracy": 0.2}}, "inconclusive"),  # learned nothing
-        ("future_window", {"joint-16": {"teacher_accuracy": 0.2}}, "inconclusive"),
+        ("future_window", {"joint-32": {"teacher_accuracy": 0.2}}, "inconclusive"),
         ("gradient_flow", {"bptt": {"worst_span": 1.0}}, "inconclusive"),
         ("gradient_flow", {"smt": {"worst_span": 2.5}}, "inconclusive"),
     ],

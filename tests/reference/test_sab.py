@@ -119,6 +119,10 @@ def test_twin(engine: str, truncation: str, mental_updates: str, retrieval: str,
         {"denominator": 0.1, "k_top": 2},
         {"memory": "output", "k_top": 2},
         {"memory": "output", "k_top": 2, "mental_updates": "own_step", "truncation": "sliding"},
+        {"memory": "output", "k_top": 2, "mental_updates": "none", "k_att": 2},
+        {"memory": "output", "k_top": 2, "few_memories": "softmax", "k_trunc": 3, "k_att": 2},
+        {"memory": "output", "retrieval": "dense", "first_memory": "zero"},
+        {"memory": "output", "retrieval": "shuffled", "k_top": 2, "k_trunc": 2},
         {"first_memory": "zero", "k_top": 2},
         {"first_memory": "zero", "k_top": 2, "retrieval": "dense"},
         {"input": "scalar", "k_top": 2},
@@ -520,9 +524,8 @@ def test_impossible_inputs_and_a_second_backward_pass() -> None:
 
 @pytest.mark.skipif(not kernels.library(), reason="needs a C++ compiler")
 def test_a_record_says_what_ran() -> None:
-    assert make().implementation == "fused"
-    for options in ({"score": "separable"}, {"memory": "output"}):
-        assert make(**options).implementation == "plain"
+    assert make().implementation == make(memory="output").implementation == "fused"
+    assert make(score="separable").implementation == "plain"
 
 
 def test_without_a_compiler_there_is_a_plain_engine(monkeypatch: pytest.MonkeyPatch) -> None:

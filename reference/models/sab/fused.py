@@ -23,7 +23,7 @@ class FusedScan(Scan):
     @staticmethod
     def covers(options: Options, like: Tensor) -> bool:
         """Whether the fused steps know these options and this device."""
-        return options.score == "additive" and options.memory == "hidden" and kernels.available(like)
+        return options.score == "additive" and kernels.available(like)
 
     def __init__(self, options: Options, weights: dict[str, Tensor], batch: int) -> None:
         super().__init__(options, weights, batch)
@@ -55,6 +55,7 @@ class FusedScan(Scan):
                 "k_trunc": (o.k_trunc or 0) if grid else 0,
                 "sparse": o.sparse,
                 "mental": o.mental_updates == "full",
+                "before_read": o.memory == "output",
                 "denominator": o.denominator,
                 "margin": self.margin,
             },

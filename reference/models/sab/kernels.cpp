@@ -16,6 +16,7 @@ struct Buffers {
     int64_t start, stored;  // steps and memories before step 0
     int64_t k_att, k_trunc;  // k_trunc 0: never
     int64_t sparse, mental;  // else dense, or without reads if `dense` is null; gradient through memories
+    int64_t before_read;  // what is stored: the LSTM's output, else the state with what was read
     T *gates, *cells, *hiddens, *outputs, *reads, *queries;  // [T(+1), B, ...]
     int64_t* rows;
     T *weights, *inverse;  // [T, B, row_stride], [T, B]
@@ -157,13 +158,14 @@ static void cell_forward(const Buffers<T>& s, int64_t t, int64_t first, int64_t 
     }
 }
 
-// Copies a state into the store, with its key, e^{2 W1 m}.
+// Copies what is stored of step t, with its key, e^{2 W1 m}.
 template <typename T>
 static void store(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) {
     const int64_t H = s.hidden, D = s.width, at = memories(s, t) * s.batch;
+    const T* states = s.before_read ? s.outputs + t * s.batch * H : s.hiddens + (t + 1) * s.batch * H;
     for (int64_t b = first; b < last; ++b) {
         const int64_t from = s.shift ? (b + 1) % s.batch : b;
-        std::memcpy(s.values + (at + b) * H, s.hiddens + ((t + 1) * s.batch + from) * H, H * sizeof(T));
+        std::memcpy(s.values + (at + b) * H, states + from * H, H * sizeof(T));
     }
     T* __restrict__ keys = s.keys + (at + first) * D;
     const int64_t size = (last - first) * D;
@@ -276,17 +278,11 @@ static void forward(const Buffers<T>& s, int64_t low, int64_t high, int64_t firs
     }
 }
 
-// Adds what h_t owes to step t + 1 and to the later reads of its memory to its gradient.
+// Adds what step t owes to the later reads of its memory to its gradient.
 template <typename T>
-static void arrive(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) {
-    const int64_t H = s.hidden, B = s.batch, size = last - first;
-    T* states = s.hidden_gradient + (t * B + first) * H;
-    if (t + 1 < s.steps && !truncates(s, t + 1))
-        product(s.gates + ((t + 1) * B + first) * 4 * H, s.from_gates, states, size, 4 * H, H);
-    else
-        std::fill(s.cell_gradient + first * H, s.cell_gradient + last * H, T(0));
+static void remembered(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) {
     if (!s.mental || !stores(s, t)) return;
-    const int64_t at = memories(s, t) * B;
+    const int64_t H = s.hidden, B = s.batch, size = last - first, at = memories(s, t) * B;
     const T* keys = s.key_gradient + (at + first) * s.width;
     product(keys, s.from_key, s.value_gradient + (at + first) * H, size, s.width, H);
     for (int64_t b = first; b < last; ++b) {
@@ -296,6 +292,18 @@ static void arrive(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) 
 #pragma omp simd
         for (int64_t j = 0; j < H; ++j) state[j] += value[j];
     }
+}
+
+// Adds what h_t owes to step t + 1, and to its memory if h_t was stored, to its gradient.
+template <typename T>
+static void arrive(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) {
+    const int64_t H = s.hidden, B = s.batch;
+    if (t + 1 < s.steps && !truncates(s, t + 1))
+        product(s.gates + ((t + 1) * B + first) * 4 * H, s.from_gates, s.hidden_gradient + (t * B + first) * H,
+                last - first, 4 * H, H);
+    else
+        std::fill(s.cell_gradient + first * H, s.cell_gradient + last * H, T(0));
+    if (!s.before_read) remembered(s, t, first, last);
 }
 
 // Gradient of one pair's score, `gradient`: to key, query and phi = tanh (for w3).
@@ -369,6 +377,7 @@ static void read_backward(const Buffers<T>& s, int64_t t, int64_t n, int64_t fir
 template <typename T>
 static void cell_backward(const Buffers<T>& s, int64_t t, int64_t first, int64_t last) {
     const int64_t H = s.hidden;
+    if (s.before_read) remembered(s, t, first, last);
     for (int64_t b = first; b < last; ++b) {
         T* __restrict__ o = s.gates + (t * s.batch + b) * 4 * H;
         T* __restrict__ i = o + H;

@@ -123,7 +123,8 @@ def buffers(real: Any) -> type[ctypes.Structure]:
     """Return the struct `Buffers` of the C++ source for one floating-point type."""
     integer, pointer = ctypes.c_int64, ctypes.c_void_p
     sizes = ("steps", "batch", "hidden", "width", "ranks", "read", "row_stride", "capacity")
-    options = ("shift", "threads", "start", "stored", "k_att", "k_trunc", "sparse", "mental")
+    options = ("shift", "threads", "start", "stored", "k_att", "k_trunc")
+    options += ("sparse", "mental", "before_read")
     trace = ("gates", "cells", "hiddens", "outputs", "reads", "queries", "rows", "weights", "inverse")
     store = ("values", "keys", "w3", "scores", "dense")
     packed = ("to_gates", "to_query", "to_key", "from_gates", "from_query", "from_key")

@@ -17,10 +17,12 @@ from repro.claim import Claim, Protocol
 
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile: one hybrid where the scale is reduced, two at the paper's."""
+    scale = SCALES[profile]
+    rates = {"awake": "ordinary, DAT's rates"} if scale.recurrent_lr != scale.lr else {}
     return dat_against(
         profile,
         TWO if profile == "paper" else TWO[:1],
-        {"equal": "ordinary, as many samples"},
+        {"equal": "ordinary, as many samples", **rates},
         rival="ordinary with as many samples",
         name="survives",
         statement="DAT minus ordinary with as many samples",
@@ -46,7 +48,8 @@ claim = Claim(
         *EARLIER,
         "Equal samples and optimiser steps, not equal compute: without attention a step of phase 1 costs "
         "less than one of the whole model, so the ordinary arm has more arithmetic.",
-        "The ordinary arm has all its extra steps at the first learning rate and the same last ones at a "
-        "tenth.",
+        "The ordinary arm that is judged has all its extra steps at the first learning rate and the same "
+        "last ones at a tenth. Where phase 1 has a rate of its own, DAT's schedule with attention awake is "
+        "shown beside it: sleeping is then all that differs.",
     ),
 )

@@ -75,7 +75,7 @@ claim = Claim(
         *EARLIER,
         "Pilots (seeds below 1000): at a learning rate of 2e-3 attention did not learn recall in 2,800 "
         "steps, at 1e-3 it did in 750 (Parallel); with modulus 5 an LSTM by itself had not finished "
-        "learning the sum after 5,000 steps.",
+        "learning the sum after 5,000 steps at 1e-3.",
     ),
     headline=True,
 )

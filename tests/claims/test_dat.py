@@ -82,21 +82,29 @@ def test_the_arms_differ_in_one_thing(profile):
     scale = SCALES[profile]
     for kind, *_ in HYBRIDS.values():
         plain, dat, equal = scale.ordinary(kind), scale.dat(kind), scale.equal_budget(kind)
-        frozen, untaught = scale.frozen(kind), scale.untaught(kind)
-        for other in (dat, equal, frozen, untaught):
+        frozen, untaught, awake = scale.frozen(kind), scale.untaught(kind), scale.awake(kind)
+        for other in (dat, equal, frozen, untaught, awake):
             assert (other.task, other.model, other.measures) == (plain.task, plain.model, plain.measures)
         assert dict(dat.stages[0].algorithm.args) == {"sleeping": ("attention",)}
         assert dict(frozen.stages[0].algorithm.args) == {"frozen": ("attention",)}
         assert dict(untaught.stages[0].algorithm.args) == {"sleeping": ("attention",), "answers": "shuffled"}
-        assert dat.stages[1:] == frozen.stages[1:] == untaught.stages[1:]
+        assert not awake.stages[0].algorithm.args and awake.stages[0].lr == dat.stages[0].lr
+        assert dat.stages[1:] == frozen.stages[1:] == untaught.stages[1:] == awake.stages[1:]
         assert dat.stages[1].keep_optimiser and dat.stages[2].keep_optimiser
         assert replace(dat.stages[1], keep_optimiser=False) == plain.stages[0]
         assert dat.stages[2] == plain.stages[1] == equal.stages[1] and not dat.stages[1].algorithm.args
-        assert dat.stages[1].lr == dat.stages[0].lr and dat.stages[0].stop is None
+        assert (dat.stages[0].lr, dat.stages[1].lr) == (scale.recurrent_lr, scale.lr)
+        assert dat.stages[0].stop is None and equal.stages[0].lr == scale.lr
         assert equal.stages[0].stop is None, "as many samples as the others can have"
-        budgets = {sum(s.steps * s.batch for s in r.stages) for r in (dat, equal, frozen, untaught)}
+        budgets = {sum(s.steps * s.batch for s in r.stages) for r in (dat, equal, frozen, untaught, awake)}
         assert len(budgets) == 1
         assert all(s.algorithm.path == SLEEPING for s in dat.stages)
+
+
+def test_an_lstm_by_itself_trains_at_the_rate_of_phase_1():
+    alone = CPU.ordinary("LstmOnly").stages + CPU.mistaught("LstmOnly", ["modulo"]).stages
+    assert {s.lr for s in alone} == {CPU.recurrent_lr, CPU.recurrent_lr / 10}
+    assert {s.lr for s in CPU.mistaught("HybridBlock", ["recall"]).stages} == {CPU.lr, CPU.lr / 10}
 
 
 def test_the_paper_scale_is_the_papers():
@@ -114,7 +122,7 @@ def test_claims_share_what_they_train():
         cells = {}
         for name in NAMES:
             for cell, recipe in CLAIMS[name].profiles[profile].cells.items():
-                if cell.endswith(("_dat", "_ordinary", "_untaught", "_equal", "_frozen")):
+                if cell.endswith(("_dat", "_ordinary", "_untaught", "_equal", "_frozen", "_awake")):
                     assert cells.setdefault(cell, recipe) == recipe
         assert len({r.digest for r in cells.values()}) == len(cells)
 
@@ -143,7 +151,7 @@ def test_every_trained_criterion_has_a_control(name, profile):
 def test_seeds_are_fresh_after_the_earlier_runs():
     for claim in CLAIMS.values():
         offsets = {name: protocol.seed_offset for name, protocol in claim.profiles.items()}
-        assert offsets == {"smoke": 0, "cpu": 300, "paper": 0}
+        assert offsets == {"smoke": 0, "cpu": 400, "paper": 0}
 
 
 def test_the_speed_measure_takes_the_shapes_that_the_cpu_profile_trains(monkeypatch):

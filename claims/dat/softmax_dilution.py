@@ -145,7 +145,7 @@ def protocol(profile: str) -> Protocol:
 
 
 # Bands written before any run: an untrained head spreads over all positions, so its weight on one pair falls
-# too, from 2/17 to 2/53 at the cpu profile; the fall asked for is about twice that.
+# too, from 2/21 to 2/69 at the cpu profile; the fall asked for is about twice that.
 claim = Claim(
     id="dat.softmax_dilution",
     paper=PAPER,

@@ -123,13 +123,13 @@ def buffers(real: Any) -> type[ctypes.Structure]:
     """Return the struct `Buffers` of the C++ source for one floating-point type."""
     integer, pointer = ctypes.c_int64, ctypes.c_void_p
     sizes = ("steps", "batch", "hidden", "width", "ranks", "read", "row_stride", "capacity")
-    options = ("shift", "threads", "start", "stored", "k_att", "k_trunc")
-    options += ("sparse", "mental", "before_read")
+    place = ("shift", "threads", "start", "stored", "k_att", "k_trunc")
+    options = ("sparse", "mental", "before_read")
     trace = ("gates", "cells", "hiddens", "outputs", "reads", "queries", "rows", "weights", "inverse")
     store = ("values", "keys", "w3", "scores", "dense")
     packed = ("to_gates", "to_query", "to_key", "from_gates", "from_query", "from_key")
     gradients = ("hidden_gradient", "read_gradient", "value_gradient", "key_gradient", "cell_gradient")
-    fields: list[tuple[str, Any]] = [(name, integer) for name in sizes + options]
+    fields: list[tuple[str, Any]] = [(name, integer) for name in sizes + place + options]
     fields += [(name, pointer) for name in trace + store + packed]
     fields += [("denominator", real), ("margin", real)]
     fields += [(name, pointer) for name in (*gradients, "phi", "scratch")]

@@ -39,17 +39,18 @@ claim = Claim(
     title="DAT against ordinary training with as many samples",
     source="not in the paper: an experiment of ours",
     statement="Hypothesis: the gain of DAT at three times the training lengths (as dat.joint_l75 asks "
-    "for it) stands when ordinary training gets the same number of samples, phase 1 included.",
+    "for it) stands when ordinary training gets at least as many samples, phase 1 included.",
     profiles={name: protocol(name) for name in SCALES},
     choices=CHOICES,
     notes=(
         *NOTES,
         NOT_JUDGED,
         *EARLIER,
-        "Equal samples and optimiser steps, not equal compute: without attention a step of phase 1 costs "
-        "less than one of the whole model, so the ordinary arm has more arithmetic.",
+        "Samples and optimiser steps are as many as DAT can have (where DAT stops when it has learned, "
+        "the ordinary arm goes on and has more), not equal compute: without attention a step of phase 1 "
+        "costs less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm that is judged has all its extra steps at the first learning rate and the same "
         "last ones at a tenth. Where phase 1 has a rate of its own, DAT's schedule with attention awake is "
-        "shown beside it: sleeping is then all that differs.",
+        "shown beside it; at that rate attention may not learn, so that it is no fair rival.",
     ),
 )

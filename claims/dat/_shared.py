@@ -37,8 +37,7 @@ class Scale:
     """What a profile trains.
 
     Attributes:
-        lr, recurrent_lr: learning rate of whatever has attention; where the recurrent path trains alone, in
-            phase 1 and in an LSTM by itself.
+        lr, recurrent_lr: learning rate of the steps with everything; of phase 1, and of an LSTM by itself.
         delay: steps of phase 1, in which attention sleeps.
         steps: steps with everything at the first learning rate: ordinary training, and phase 2.
         until: joint accuracy in validation, at the longest training length, that ends those `steps` before
@@ -233,9 +232,8 @@ REDUCED = (
     f"model for four times; {CPU.delay:,} steps of {CPU.batch} sequences in phase 1 for 96,000 of 256; "
     f"with everything until the joint accuracy at {CPU.longest} pairs is {CPU.until:g} in validation, at "
     f"most {CPU.steps:,} steps, for 32,000; {CPU.last} at a tenth of the learning rate for 6,400. The "
-    f"learning rate is {CPU.recurrent_lr:g} where an LSTM trains alone (phase 1, LSTM only) and {CPU.lr:g} "
-    "where attention takes part, for 1e-4: at 1e-3 an LSTM does not learn modulus 5 in this budget, at 2e-3 "
-    "attention does not learn recall (pilots). "
+    f"learning rate is {CPU.recurrent_lr:g} in phase 1 and for an LSTM by itself, {CPU.lr:g} else, for "
+    "0.0001 everywhere. "
     f"Samples of the DAT arm: {(CPU.delay + CPU.steps + CPU.last) * CPU.batch / 1e6:.2f} million at most "
     "for 34.4 million."
 )

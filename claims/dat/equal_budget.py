@@ -22,10 +22,10 @@ def protocol(profile: str) -> Protocol:
     return dat_against(
         profile,
         TWO if profile == "paper" else TWO[:1],
-        {"equal": "ordinary, as many samples", **rates},
-        rival="ordinary with as many samples",
+        {"equal": "ordinary, at least as many samples", **rates},
+        rival="ordinary with at least as many samples",
         name="survives",
-        statement="DAT minus ordinary with as many samples",
+        statement="DAT minus ordinary with at least as many samples",
         at_least=lambda scale, arch: least_gain(scale, arch, AT),
         multiple=AT,
     )
@@ -36,7 +36,7 @@ def protocol(profile: str) -> Protocol:
 claim = Claim(
     id="dat.equal_budget",
     paper=PAPER,
-    title="DAT against ordinary training with as many samples",
+    title="DAT against ordinary training with at least as many samples",
     source="not in the paper: an experiment of ours",
     statement="Hypothesis: the gain of DAT at three times the training lengths (as dat.joint_l75 asks "
     "for it) stands when ordinary training gets at least as many samples, phase 1 included.",

@@ -67,8 +67,6 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        "At the cpu profile two of the hybrids are judged here; the other three are shown in "
-        "dat.length_curve.",
         "Controls: DAT's own accuracy is judged of ordinary training, the gain of an LSTM alone, which has "
         "one of the two abilities at most.",
         NOT_JUDGED,

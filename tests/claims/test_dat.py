@@ -134,7 +134,7 @@ def test_bands_follow_from_what_the_paper_prints_and_exclude_the_rival():
             printed = printed_gain(arch, multiple)
             assert printed == pytest.approx(dat[column] - ordinary[column])
             assert least_gain(CPU, arch, multiple) == pytest.approx(0.5 * printed * CPU.room, abs=1e-3)
-            assert 0.15 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
+            assert 0.2 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
     kept = {c.name: c for c in CLAIMS["joint_l75"].profiles["cpu"].criteria}
     assert min(kept[f"{a}_keeps_3x"].at_least for a in TWO) > 1 / CPU.modulus + 0.2, (
         "modulo at chance must not pass"

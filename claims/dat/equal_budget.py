@@ -17,12 +17,10 @@ from repro.claim import Claim, Protocol
 
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile: one hybrid where the scale is reduced, two at the paper's."""
-    scale = SCALES[profile]
-    rates = {"awake": "ordinary, DAT's rates"} if scale.recurrent_lr != scale.lr else {}
     return dat_against(
         profile,
         TWO if profile == "paper" else TWO[:1],
-        {"equal": "ordinary, at least as many samples", **rates},
+        {"equal": "ordinary, at least as many samples"},
         rival="ordinary with at least as many samples",
         name="survives",
         statement="DAT minus ordinary with at least as many samples",
@@ -44,13 +42,12 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        NOT_JUDGED,
+        *NOT_JUDGED,
         *EARLIER,
         "Samples and optimiser steps are as many as DAT can have (where DAT stops when it has learned, "
         "the ordinary arm goes on and has more), not equal compute: without attention a step of phase 1 "
         "costs less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm that is judged has all its extra steps at the first learning rate and the same "
-        "last ones at a tenth. Where phase 1 has a rate of its own, DAT's schedule with attention awake is "
-        "shown beside it; at that rate attention may not learn, so that it is no fair rival.",
+        "last ones at a tenth.",
     ),
 )

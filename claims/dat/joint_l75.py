@@ -11,7 +11,6 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
-    SEED_OFFSET,
     TWO,
     WORDS,
     arms_learned,
@@ -44,7 +43,8 @@ def protocol(profile: str, some: Sequence[str]) -> Protocol:
         shown=tuple(s for a in some for s in parts_shown(scale, a, labels[a])),
         plots=tuple(p for a in some for p in (curve(scale, a), parts_plot(scale, a, labels[a]))),
         scale=WORDS[profile],
-        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
+        seeds=scale.seeds,
+        seed_offset=scale.seed_offset,
     )
 
 
@@ -69,11 +69,8 @@ claim = Claim(
         *NOTES,
         "Controls: DAT's own accuracy is judged of ordinary training, the gain of an LSTM alone, which has "
         "one of the two abilities at most.",
-        NOT_JUDGED,
+        *NOT_JUDGED,
         *EARLIER,
-        "Pilots (seeds below 1000): at a learning rate of 2e-3 attention did not learn recall in 2,800 "
-        "steps, at 1e-3 it did in 750 (Parallel); with modulus 5 an LSTM by itself had not finished "
-        "learning the sum after 5,000 steps at 1e-3.",
     ),
     headline=True,
 )

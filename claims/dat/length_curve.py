@@ -3,6 +3,7 @@
 from claims.dat._shared import (
     ALONE,
     CHOICES,
+    FRESH,
     GPU,
     HYBRIDS,
     MULTIPLES,
@@ -10,7 +11,6 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
-    SEED_OFFSET,
     WORDS,
     arms_learned,
     both_arms,
@@ -132,7 +132,8 @@ def protocol(profile: str) -> Protocol:
             ),
         ),
         scale=WORDS[profile],
-        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
+        seeds=scale.seeds,
+        seed_offset=scale.seed_offset,
     )
 
 
@@ -150,7 +151,8 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        NOT_JUDGED,
+        FRESH,
+        *NOT_JUDGED,
         "The Transformer alone is shown, not judged, at the cpu profile: whether it learns the sum "
         "inside the training lengths within this budget is not the paper's statement.",
     ),

@@ -2,11 +2,11 @@
 
 from claims.dat._shared import (
     CHOICES,
+    FRESH,
     GPU,
     NOTES,
     PAPER,
     SCALES,
-    SEED_OFFSET,
     WORDS,
     band_of_gain,
     learned,
@@ -68,7 +68,8 @@ def protocol(profile: str) -> Protocol:
         shown=shown,
         plots=(plot,),
         scale=WORDS[profile],
-        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
+        seeds=scale.seeds,
+        seed_offset=scale.seed_offset,
     )
 
 
@@ -85,6 +86,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
+        FRESH,
         "At the cpu profile the Transformer alone is shown, not judged, as in dat.length_curve.",
         "The tables of the appendix have no DAT rows: they are models of their own, not parts of Fig. 1's.",
     ),

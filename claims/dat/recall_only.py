@@ -2,11 +2,11 @@
 
 from claims.dat._shared import (
     CHOICES,
+    FRESH,
     MULTIPLES,
     NOTES,
     PAPER,
     SCALES,
-    SEED_OFFSET,
     WORDS,
     band_of_gain,
     learned,
@@ -66,7 +66,8 @@ def protocol(profile: str) -> Protocol:
         shown=shown,
         plots=(plot,),
         scale=WORDS[profile],
-        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
+        seeds=scale.seeds,
+        seed_offset=scale.seed_offset,
     )
 
 
@@ -83,6 +84,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
+        FRESH,
         "The paper does not judge these models by anything but recall; here m is neither asked for nor "
         "shown.",
         "The tables of the appendix have no DAT rows: they are models of their own, not parts of Fig. 1's.",

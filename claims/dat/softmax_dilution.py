@@ -9,7 +9,6 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
-    SEED_OFFSET,
     TWO,
     WORDS,
     Scale,
@@ -140,7 +139,8 @@ def protocol(profile: str) -> Protocol:
             for name, word in MEASURES.items()
         ),
         scale=WORDS[profile],
-        seed_offset=SEED_OFFSET if profile == "cpu" else 0,
+        seeds=scale.seeds,
+        seed_offset=scale.seed_offset,
     )
 
 
@@ -166,7 +166,7 @@ claim = Claim(
     ),
     notes=(
         *NOTES,
-        NOT_JUDGED,
+        *NOT_JUDGED,
         *EARLIER,
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "

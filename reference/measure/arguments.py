@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-def count(text: str) -> int:
-    """Return a whole number from 1 on, as an argparse type; anything else is one sentence to the user."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"needs a whole number from 1 on, not {text!r}")
-    return number
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return an argparse type: a whole number in [low, high]; anything else is one sentence to the user."""
+    room = f"from {low} on" if high is None else f"from {low} to {high}"
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = low - 1
+        if number < low or (high is not None and number > high):
+            raise argparse.ArgumentTypeError(f"needs a whole number {room}, not {text!r}")
+        return number
+
+    return read
+
+
+count = whole_number(1)
+cores = whole_number(1, os.cpu_count())
 
 
 @contextmanager
 def told(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the program with one sentence where sizes fit no model: a ValueError inside the block."""
+    """End the program with one sentence where sizes fit no model (a ValueError inside) or no memory."""
     try:
         yield
     except ValueError as error:
         parser.error(str(error))
+    except (RuntimeError, MemoryError, OverflowError) as error:  # torch has no error of its own for these
+        if isinstance(error, RuntimeError) and not any(
+            word in str(error) for word in ("memory", "overflow", "Overflow")
+        ):
+            raise
+        parser.error("these sizes do not fit into this machine's memory; make them smaller.")

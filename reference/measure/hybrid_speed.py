@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from reference.algorithms.delayed_attention import Participation
-from reference.measure.arguments import count, told
+from reference.measure.arguments import cores, count, told, whole_number
 from reference.measure.timing import Ratio, time_ratio
 from reference.models import hybrids
 from reference.tasks.modulo_recall import ModuloRecall
@@ -142,8 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--feed-forward", type=count, default=128)
     parser.add_argument("--pairs", type=count, default=8)
     parser.add_argument("--batch", type=count, default=128)
-    parser.add_argument("--threads", type=count, default=1)
-    parser.add_argument("--most", type=count, default=50, help="pairs timed at most")
+    parser.add_argument("--threads", type=cores, default=1)
+    parser.add_argument("--most", type=whole_number(2), default=50, help="pairs timed at most")
     given = parser.parse_args(arguments)
     with told(parser):
         print(table(**vars(given)))

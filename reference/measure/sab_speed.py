@@ -20,7 +20,7 @@ from tabulate import tabulate
 from torch import Tensor
 
 from reference.algorithms.bptt import sequence_loss
-from reference.measure.arguments import count, told
+from reference.measure.arguments import cores, count, told
 from reference.measure.timing import Ratio, seconds, time_ratio
 from reference.models.sab import SAB, kernels
 from reference.naive.sab import sab_autograd
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--hidden", type=count, default=128)
     parser.add_argument("--batch", type=count, default=64)
     parser.add_argument("--k-att", type=count, default=1)
-    parser.add_argument("--threads", type=count, default=2)
+    parser.add_argument("--threads", type=cores, default=2)
     parser.add_argument("--peak", choices=ENGINES, help="measure the peak memory of this engine only")
     given = parser.parse_args(arguments)
     geometry = (given.delay, given.hidden, given.batch, given.k_att)

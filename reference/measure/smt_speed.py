@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reference.algorithms.smt import SupervisedMemory, cross_entropy, sampled_rows, uniformity
-from reference.measure.arguments import count, told
+from reference.measure.arguments import count, told, whole_number
 from reference.measure.timing import busy_seconds, log_interval
 from reference.models.smt import SMT, Encoder, decode, every_split, unit
 from reference.tasks.stack import Stack
@@ -97,27 +97,18 @@ def difference(model: SMT, one: SupervisedMemory, other: SupervisedMemory, batch
     return max((a - b).abs().max().item() for a, b in zip(*found, strict=True)) / largest
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def compare(length: int, batch: int, width: int, memory: int, buckets: int, repeats: int) -> None:
     """Print the float64 differences, the times and the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=count, default=64)
-    parser.add_argument("--batch", type=count, default=32, help="sequences a step")
-    parser.add_argument("--width", type=count, default=64)
-    parser.add_argument("--memory", type=count, default=4)
-    parser.add_argument("--buckets", type=count, default=SupervisedMemory.buckets)
-    parser.add_argument("--repeats", type=count, default=8)
-    given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    with told(parser):
-        model = SMT(5, given.width, 4, given.memory, encoder_layers=2, decoder_layers=1, updater_layers=2)
-        task = Stack(given.length, 4, 4)
+    model = SMT(5, width, 4, memory, encoder_layers=2, decoder_layers=1, updater_layers=2)
+    task = Stack(length, 4, 4)
     generator = torch.Generator().manual_seed(0)
-    grouped = SupervisedMemory(buckets=given.buckets)
+    grouped = SupervisedMemory(buckets=buckets)
     steps = {
-        f"{given.buckets} groups of like length": grouped,
+        f"{buckets} groups of like length": grouped,
         "one padded batch": SupervisedMemory(buckets=1),
-        "packed rows, block mask": PackedRows(buckets=given.buckets),
+        "packed rows, block mask": PackedRows(buckets=buckets),
         "loop over prefixes": PrefixLoop(),
     }
     model.double()
@@ -125,15 +116,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         apart = difference(model, grouped, step, task.sample(2, generator))
         print(f"{name:<24} differs in loss and gradients by {apart:.1e} (float64, relative)")
     model.float()
-    batch = task.sample(given.batch, generator)
+    data = task.sample(batch, generator)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(given.repeats + 1):
+    for repeat in range(repeats + 1):
         for name, step in steps.items():
             model.zero_grad()
-            spent = busy_seconds(partial(step.backward, model, batch))
+            spent = busy_seconds(partial(step.backward, model, data))
             if repeat:
                 seconds[name].append(spent)
-    print(f"T={given.length}, {given.batch} sequences, one thread, {given.repeats} repeats in turn")
+    print(f"T={length}, {batch} sequences, one thread, {repeats} repeats in turn")
     mine, *_ = seconds.values()
     for name, theirs in seconds.items():
         line = f"{name:<24} {statistics.median(theirs) * 1e3:9.1f} ms"
@@ -142,6 +133,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
             low, middle, high = (math.exp(mean + side) for side in (-half, 0.0, half))
             line += f"   {middle:5.2f}× the grouped step, 95 % interval [{low:.2f}, {high:.2f}]"
         print(line)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Compare the steps at the sizes given on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=count, default=64)
+    parser.add_argument("--batch", type=count, default=32, help="sequences a step")
+    parser.add_argument("--width", type=count, default=64)
+    parser.add_argument("--memory", type=count, default=4)
+    parser.add_argument("--buckets", type=count, default=SupervisedMemory.buckets)
+    parser.add_argument("--repeats", type=whole_number(2), default=8)
+    given = parser.parse_args(arguments)
+    with told(parser):
+        compare(**vars(given))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Accuracies by length, what attention looks at, and the speed of the hybrids."""
 
+import argparse
 import math
 from collections import Counter
 
@@ -11,6 +12,7 @@ from reference.algorithms.delayed_attention import Participation
 from reference.measure import attention_dilution as dilution_module
 from reference.measure import hybrid_speed, sab_speed, smt_speed
 from reference.measure.answer_accuracy import by_length, evaluate, validation
+from reference.measure.arguments import told
 from reference.measure.attention_dilution import attention_dilution, auc
 from reference.models import hybrids
 from reference.tasks.modulo_recall import MODULO, ModuloRecall
@@ -278,12 +280,23 @@ def test_a_number_that_is_none_is_one_sentence(main, text, capsys):
         (hybrid_speed.main, ["--heads", "3"], "an even width a head"),
         (smt_speed.main, ["--width", "6"], "head"),
         (sab_speed.main, ["--k-att", "0"], "k-att"),
+        (hybrid_speed.main, ["--most", "1"], "--most: needs a whole number from 2 on"),
+        (hybrid_speed.main, ["--threads", "1000000"], "--threads: needs a whole number from 1 to"),
+        (sab_speed.main, ["--threads", "1000000"], "--threads: needs a whole number from 1 to"),
+        (hybrid_speed.main, ["--pairs", "1000000000000"], "memory"),
+        (smt_speed.main, ["--length", "1000000000000000"], "memory"),
+        (sab_speed.main, ["--batch", "100000000000000"], "memory"),
     ],
 )
-def test_sizes_that_no_model_has_are_one_sentence(main, given, word, capsys):
+def test_sizes_that_no_model_or_machine_has_are_one_sentence(main, given, word, capsys):
     with pytest.raises(SystemExit) as stop:
         main(given)
     assert stop.value.code == 2 and word in capsys.readouterr().err
+
+
+def test_an_error_of_ours_keeps_its_traceback():
+    with pytest.raises(RuntimeError, match="shapes"), told(argparse.ArgumentParser()):
+        raise RuntimeError("shapes cannot be multiplied")
 
 
 def test_the_speed_table_names_every_model(capsys):

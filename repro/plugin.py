@@ -140,7 +140,8 @@ class Run:
         self.device: str = settings["device"]
         self.deadline: float | None = settings["deadline"]
         self.seeds: int | None = config.option.seeds
-        self.store = Store(Path(settings["store"]))
+        owner = os.getppid() if hasattr(config, "workerinput") else None
+        self.store = Store(Path(settings["store"]), owner=owner)
         self.rest: list[Trial] = []  # trials of the whole run that may still be missing
 
     def trials_of(self, claim: Claim, kind: str) -> list[Trial]:

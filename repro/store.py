@@ -16,6 +16,7 @@ import fcntl
 import io
 import itertools
 import json
+import os
 import time
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,12 +43,16 @@ class OutOfTimeError(UserError):
 class Store:
     """Records under `root`; trials write a checkpoint every `checkpoint_every_s` seconds.
 
+    Args:
+        owner: process that started this one, to run trials for it: when it is gone, a trial ends at its
+            checkpoint. None for a process that works for itself.
+
     Raises:
         UserError: the folder cannot be made or written.
     """
 
-    def __init__(self, root: Path, checkpoint_every_s: float = 30.0) -> None:
-        self.root, self.checkpoint_every_s = Path(root), checkpoint_every_s
+    def __init__(self, root: Path, checkpoint_every_s: float = 30.0, owner: int | None = None) -> None:
+        self.root, self.checkpoint_every_s, self.owner = Path(root), checkpoint_every_s, owner
         self.opened = time.time()
         for name in ("records", "checkpoints", "starts", "heartbeats", "locks"):
             folder = self.root / name
@@ -205,6 +210,8 @@ class Store:
         def report(beat: Heartbeat) -> None:
             if deadline is not None and beat.updated >= deadline:
                 raise OutOfTimeError("the time is up; run again to go on from the checkpoint.")
+            if self.owner is not None and os.getppid() != self.owner:
+                raise UserError("the run that this worker belonged to is gone; run again to go on.")
             files.write(heartbeat, json.dumps(dataclasses.asdict(beat)).encode(), sync=False)
 
         if trial.start is not None and not checkpoint.exists() and self.has_end(trial.start, deterministic):

@@ -305,6 +305,18 @@ def test_killed_and_parallel_runs_give_the_serial_numbers(run: Run, tmp_path: Pa
     assert results(tmp_path, "toy.learns")["verdict"] == "reproduced"
 
 
+def test_workers_stop_at_a_checkpoint_when_their_run_is_killed(tmp_path: Path) -> None:
+    write(tmp_path, learns=trained(ALGORITHM={"slow": 0.5}))
+    process = start(tmp_path, "-n", "2")
+    beats = tmp_path / ".repro/heartbeats"
+    while process.poll() is None and len(list(beats.glob("*.json"))) < 2:
+        time.sleep(0.05)
+    process.terminate()  # the controller alone
+    process.communicate(timeout=60)  # its workers hold the pipe as long as they live
+    assert not list(beats.glob("*.json")) and not list((tmp_path / ".repro/records").glob("*.json"))
+    assert len(list((tmp_path / ".repro/checkpoints").glob("*.pt"))) == 2, "nothing lost"
+
+
 # --- mistakes: one sentence each
 
 

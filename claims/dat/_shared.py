@@ -29,7 +29,7 @@ MULTIPLES = (1, 2, 3, 4)  # of the longest training length: the paper's L = 25, 
 BOTH = ("modulo", "recall")
 PAPER_MODULUS = 10
 LEARNED = 0.85  # joint accuracy inside the training lengths; the paper prints 0.99 to 1.00 for all hybrids
-TWO = ("lstm_on_attn", "hybrid_block")  # judged where the scale is reduced: see NOT_JUDGED
+TWO = ("parallel", "hybrid_block")  # judged where the scale is reduced: see NOT_JUDGED
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Scale:
         return (*before, self._stage(self.steps, keep=bool(before), until=self.until), self._last())
 
     def _last(self, **options: Any) -> Stage:
-        return self._stage(self.last, keep=True, lr=self.lr / 10, **options)
+        return self._stage(self.last, keep=True, share=0.1, **options)
 
     def _stage(
         self,
@@ -129,14 +129,14 @@ class Scale:
         *,
         keep: bool = False,
         until: float | None = None,
-        lr: float | None = None,
+        share: float = 1.0,
         **options: Any,
     ) -> Stage:
         return Stage(
             algorithm=Part(path="reference.algorithms.delayed_attention.Participation", args=options),
             steps=steps,
             batch=self.batch,
-            lr=self.lr if lr is None else lr,
+            lr=self.lr * share,
             keep_optimiser=keep,
             validate_every=max(1, steps // (10 if until is None else 40)),
             stop=None if until is None else Stop(metric="joint", at_least=until),
@@ -196,14 +196,14 @@ CPU = Scale(
     blocks=2,
     feed_forward=128,
     batch=128,
-    lr=1.5e-3,
-    delay=6000,
-    steps=6000,
+    lr=1e-3,
+    delay=14_000,
+    steps=7000,
     until=0.97,
     last=500,
     sequences=1024,
     seeds=4,
-    seed_offset=500,  # five runs came before, with seeds 1000 to 1402: see EARLIER
+    seed_offset=600,  # six runs came before, with seeds 1000 to 1500: see EARLIER
 )
 GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     modulus=10,
@@ -255,9 +255,9 @@ CHOICES = (
     "Validation judges the model as it trains at that moment, so in phase 1 without attention; it stops "
     "nothing but the steps with everything of a reduced scale. Judgement always has the whole model.",
 )
-# No seed from 1500 on had been looked at when scale, bands, controls and hybrids were chosen.
+# No seed from 1600 on had been looked at when scale, bands, controls and hybrids were chosen.
 EARLIER = (
-    "Five earlier runs of dat.joint_l75 at the cpu profile were inconclusive. Joint accuracy at three "
+    "Six earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
     "times the lengths by seed, DAT / ordinary. First (modulus 4, 1 to 5 pairs, seeds 1000 to 1002): "
     "Parallel 0.77, 0.64, 0.60 / 0.24, 0.35, 0.21; Attn∘LSTM had not learned inside the lengths with "
     "DAT; a phase 1 that teaches every sequence another one's answers gave Parallel 0.22, 0.95, 0.35, so "
@@ -271,18 +271,22 @@ EARLIER = (
     "0.32, 0.81, 0.26: on one seed of three ordinary training had found a sum that extrapolates. Fifth "
     "(modulus 5, 1 to 8 pairs, an LSTM trained at 3e-3 where attention slept and everything at 1e-3 "
     "else, seeds 1400 to 1402): Parallel 0.82, 0.86, 0.62 / 0.15, 0.15, 0.15, LSTM∘Attn 0.83, 0.83, 0.68 "
-    "/ 0.16, 0.05, 0.24, but on one seed ordinary training had not learned inside the lengths.",
+    "/ 0.16, 0.05, 0.24, but on one seed ordinary training had not learned inside the lengths. Sixth "
+    "(modulus 5, one learning rate of 1.5e-3 without a warm-up, broken off after seed 1500): LSTM∘Attn "
+    "0.89 / 0.05, Hybrid Block 0.74 / 0.19; ordinary LSTM∘Attn had not learned recall in 6,000 steps.",
     "**What seems to decide it: whether attention finds its shortcut to the sum before the LSTM has learned "
-    "it.** At modulus 4 half of the sum is to know whether it is even, and at modulus 3 the LSTM is about as "
-    "fast as attention, so that chance decides how ordinary training ends. The learning rate decides it "
-    "too, and in the fifth run it was not the same in both arms. Pilots of Parallel with ordinary "
-    "training (modulus 5, seed 5, joint accuracy at three times the lengths when learned): 0.15 to 0.2 "
-    "at 1e-3, but 0.89 at 1.5e-3, 0.78 at 2e-3 with clipped gradients, 0.86 at 3e-3 with a warm-up, and "
-    "0.83 with the LSTM at 3e-3 and all else at 1e-3: without any delay it divides the work by itself, "
-    "in 1,250 to 2,750 steps. Ordinary LSTM∘Attn had 0.19 even with its LSTM at 3e-3. So every arm and "
-    "phase now has one learning rate, as in the paper, at which an LSTM by itself has learned to "
-    "extrapolate after phase 1; and a fixed small number of steps, which catches some seeds before they "
-    "have learned, has become 'until learned'.",
+    "it.** At modulus 4 half of the sum is to know whether it is even, and at modulus 3 the LSTM is about "
+    "as fast as attention, so that chance decides how ordinary training ends. The learning rate decides "
+    "it too, and in the fifth run it was not the same in both arms. Pilots of Parallel with ordinary "
+    "training (modulus 5, seeds 5 and 6, joint accuracy at three times the lengths when learned): 0.16 to "
+    "0.2 at 1e-3, 0.71 and 0.13 at 1.25e-3, 0.89 at 1.5e-3, 0.78 at 2e-3 with clipped gradients, 0.86 at 3e-3 "
+    "with a warm-up, and 0.83 with the LSTM at 3e-3 and all else at 1e-3: **without any delay it divides "
+    "the work by itself**, in 1,250 to 2,750 steps. LSTM∘Attn had 0.19 even with its LSTM at 3e-3. So every "
+    "arm and phase now has one learning rate, as in the paper, at which attention is the faster one, and "
+    "phase 1 is twice as long as all that may follow, the paper's three times: after 10,000 steps at that "
+    "rate the recurrent path had the sum at three times the lengths in 0.98 of sequences (Parallel, "
+    "LSTM∘Attn) and 0.66 (Hybrid Block). A fixed small number of steps with everything, which catches some "
+    "seeds before they have learned, has become 'until learned'.",
     "Changed before fresh seeds, besides: the premise of having learned is 0.85 (it was 0.9); the "
     "control of a gain is an LSTM alone (it compared ordinary training with itself); in "
     "dat.softmax_dilution the relation to errors is within a length (it was pooled) and there are two "
@@ -290,14 +294,15 @@ EARLIER = (
     "DAT's own accuracy had become half way from chance (1 / modulus) to the printed one, for half of "
     "the printed one. The rule of the gains' bands has never changed.",
 )
-FRESH = "Seeds at the cpu profile start at 1500: dat.joint_l75 tells of the runs before."
+FRESH = "Seeds at the cpu profile start at 1600: dat.joint_l75 tells of the runs before."
 NOT_JUDGED = (
-    "The cpu profile judges two of the five hybrids, LSTM∘Attn and Hybrid Block; the other three are "
-    "trained and shown in dat.length_curve. In pilots of this scale (one seed, 5; joint accuracy at three "
-    "times the lengths, DAT / ordinary, all learned inside them): LSTM∘Attn 0.85 / 0.15, Hybrid Block "
-    "0.70 / 0.21, **Parallel 0.79 / 0.89**, Sandwich 0.19 with ordinary training; Attn∘LSTM was not "
-    "piloted at this learning rate. Parallel, whose head reads the LSTM directly, is the one that may "
-    "need no delay here. At the paper's scale dat.joint_l75 and dat.length_curve judge all five.",
+    "The cpu profile judges two of the five hybrids, Parallel and Hybrid Block; the other three are "
+    "trained and shown in dat.length_curve, because they do not reliably learn inside the lengths in the "
+    "time there is: ordinary LSTM∘Attn had not learned recall on seeds 6, 1401 and 1500, Attn∘LSTM with "
+    "DAT takes 7,000 steps with everything to learn it, and Sandwich has two LSTMs to teach. Pilots near this "
+    "scale (one seed, 5; joint accuracy at three times the lengths, DAT / ordinary): Parallel 0.79 / 0.18, "
+    "Hybrid Block 0.58 / 0.21 after a phase 1 of 10,000 steps, LSTM∘Attn 0.77 / 0.19, Attn∘LSTM 0.65 / "
+    "0.18, Sandwich 0.57 / 0.36. At the paper's scale dat.joint_l75 and dat.length_curve judge all five.",
     "At modulus 3 a pilot of ordinary training that went on after it had learned (Parallel, seed 7) began "
     "to extrapolate: 0.27 after 2,500 steps, 0.78 to 0.88 after 5,500. To stop when the training lengths "
     "are learned may thus favour DAT; dat.equal_budget goes on.",

@@ -107,7 +107,7 @@ def test_every_arm_and_stage_trains_at_the_same_rate_with_plain_adam(name, profi
     for recipe in CLAIMS[name].profiles[profile].cells.values():
         if recipe.stages:
             *most, last = recipe.stages
-            assert {s.lr for s in most} == {scale.lr} and last.lr == scale.lr / 10
+            assert {s.lr for s in most} == {scale.lr} and last.lr == pytest.approx(scale.lr / 10)
         for stage in recipe.stages:
             assert (stage.optimiser, stage.weight_decay, stage.clip, stage.warmup) == ("adam", 0.0, None, 0)
             assert stage.decay == "constant"
@@ -193,8 +193,8 @@ def test_every_trained_criterion_has_a_control(name, profile):
 def test_seeds_are_fresh_after_the_earlier_runs():
     for claim in CLAIMS.values():
         seeds = {name: (p.seeds, p.seed_offset) for name, p in claim.profiles.items()}
-        assert seeds == {"smoke": (3, 0), "cpu": (4, 500), "paper": (3, 0)}
-        assert "1500" in " ".join(claim.notes) or "1402" in " ".join(claim.notes)
+        assert seeds == {"smoke": (3, 0), "cpu": (4, 600), "paper": (3, 0)}
+        assert any("1600" in note or "seed 1500" in note for note in claim.notes)
 
 
 def test_the_speed_measure_takes_the_shapes_that_the_cpu_profile_trains(monkeypatch):
@@ -292,14 +292,14 @@ def test_figure_1_has_the_papers_values_beside_ours():
 # half way from 1/5 to DAT's printed accuracy; the rest as the claim files reason.
 CPU_BANDS = {
     "joint_l75": {
-        "lstm_on_attn_keeps_3x": 0.565,
+        "parallel_keeps_3x": 0.575,
         "hybrid_block_keeps_3x": 0.565,
-        "lstm_on_attn_gains_3x": 0.391,
+        "parallel_gains_3x": 0.369,
         "hybrid_block_gains_3x": 0.373,
     },
     "length_curve": {
-        "lstm_on_attn_gains_2x": 0.4,
-        "lstm_on_attn_gains_4x": 0.373,
+        "parallel_gains_2x": 0.369,
+        "parallel_gains_4x": 0.342,
         "hybrid_block_gains_2x": 0.396,
         "hybrid_block_gains_4x": 0.342,
         "lstm_lacks_recall": -0.67,
@@ -315,11 +315,11 @@ CPU_BANDS = {
     "modulo_only": {
         f"lstm_beats_{rival}_{m}x": 0.4 for rival in ("hybrid_block", "attn_on_lstm") for m in (2, 4)
     },
-    "equal_budget": {"lstm_on_attn_survives": 0.391},
-    "frozen_is_not_dat": {"lstm_on_attn_bypass_beats_frozen": 0.25},
+    "equal_budget": {"parallel_survives": 0.369},
+    "frozen_is_not_dat": {"parallel_bypass_beats_frozen": 0.25},
     "softmax_dilution": {
         f"{arch}_{name}": band
-        for arch in ("lstm_on_attn", "hybrid_block")
+        for arch in ("parallel", "hybrid_block")
         for name, band in {
             "finds_the_pair": 0.5,
             "errs": -0.95,

@@ -104,7 +104,13 @@ def test_the_arms_differ_in_one_thing(profile):
 def test_every_arm_and_stage_trains_at_the_same_rate_with_plain_adam(name, profile):
     """Else a gain of DAT could be the rate's."""
     scale = SCALES[profile]
-    for recipe in CLAIMS[name].profiles[profile].cells.values():
+    for cell, recipe in CLAIMS[name].profiles[profile].cells.items():
+        if cell.endswith("_faster"):
+            plain = scale.ordinary(recipe.model.path.rpartition(".")[2])
+            first, last = recipe.stages
+            assert replace(first, lr=scale.lr, warmup=0) == plain.stages[0] and last == plain.stages[1]
+            assert first.lr == pytest.approx(3 * scale.lr) and 0 < first.warmup < first.steps
+            continue
         if recipe.stages:
             *most, last = recipe.stages
             assert {s.lr for s in most} == {scale.lr} and last.lr == pytest.approx(scale.lr / 10)
@@ -164,7 +170,7 @@ def test_claims_share_what_they_train():
         cells = {}
         for name in NAMES:
             for cell, recipe in CLAIMS[name].profiles[profile].cells.items():
-                if cell.endswith(("_dat", "_ordinary", "_untaught", "_equal", "_frozen")):
+                if cell.endswith(("_dat", "_ordinary", "_untaught", "_equal", "_frozen", "_faster")):
                     assert cells.setdefault(cell, recipe) == recipe
         assert len({r.digest for r in cells.values()}) == len(cells)
 

@@ -166,6 +166,7 @@ class Store:
         """
         helping = tuple(help_with)
         while waiting := [trial for trial in trials if self._settled(trial) is None]:
+            self._check_owner()
             worked = False
             for trial in itertools.chain(waiting, helping):
                 if deadline is not None and time.time() >= deadline:
@@ -210,8 +211,7 @@ class Store:
         def report(beat: Heartbeat) -> None:
             if deadline is not None and beat.updated >= deadline:
                 raise OutOfTimeError("the time is up; run again to go on from the checkpoint.")
-            if self.owner is not None and os.getppid() != self.owner:
-                raise UserError("the run that this worker belonged to is gone; run again to go on.")
+            self._check_owner()
             files.write(heartbeat, json.dumps(dataclasses.asdict(beat)).encode(), sync=False)
 
         if trial.start is not None and not checkpoint.exists() and self.has_end(trial.start, deterministic):
@@ -228,6 +228,10 @@ class Store:
         finally:
             heartbeat.unlink(missing_ok=True)
         return record
+
+    def _check_owner(self) -> None:
+        if self.owner is not None and os.getppid() != self.owner:
+            raise UserError("the run that this worker belonged to is gone; run again to go on.")
 
     def has_end(self, trial: Trial, deterministic: bool = False) -> bool:
         """Whether other trials can go on from the end of this one, deterministic ones if that is asked."""

@@ -24,13 +24,17 @@ CPU_MODEL: Mapping[str, Any] = {
     "updater_layers": 2,
 }
 
-CPU_WORDS = "width 64 for 256, 4 heads for 8, 4 memory tokens for 16, layers 2/1/2/1 for 8/4/8/4"
 SMOKE_MODEL: Mapping[str, Any] = {**CPU_MODEL, "width": 16, "encoder_layers": 1, "updater_layers": 1}
 
 BETAS = (0.9, 0.95)
 PAPER_SMT: Mapping[str, Any] = {"steps": 20_000, "batch": 32, "lr": 3e-4, "warmup": 200}
 PAPER_DMT: Mapping[str, Any] = {"steps": 1_500, "batch": 32, "lr": 3e-5, "warmup": 15, "decay": "cosine"}
 CPU_DMT: Mapping[str, Any] = {"steps": 200, "batch": 32, "lr": 3e-4, "warmup": 10, "decay": "cosine"}
+CPU_LR = 1e-3  # of SMT
+CPU_WORDS = (
+    "width 64 for 256, 4 heads for 8, 4 memory tokens for 16, layers 2/1/2/1 for 8/4/8/4; learning rates "
+    f"{CPU_LR:g} for {PAPER_SMT['lr']:g} in SMT and {CPU_DMT['lr']:g} for {PAPER_DMT['lr']:g} in DMT"
+)
 SMOKE_SMT: Mapping[str, Any] = {"steps": 6, "batch": 2, "lr": 1e-3, "warmup": 2}
 SMOKE_DMT: Mapping[str, Any] = {"steps": 4, "batch": 2, "lr": 2e-4, "warmup": 2, "decay": "cosine"}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from claims.smt._shared import (
     CPU_DMT,
+    CPU_LR,
     CPU_MODEL,
     CPU_WORDS,
     PAPER,
@@ -37,7 +38,7 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
     "cpu": {
         "length": 48,
         "model": CPU_MODEL,
-        "smt": {"steps": 400, "batch": 96, "lr": 1e-3, "warmup": 20},
+        "smt": {"steps": 400, "batch": 96, "lr": CPU_LR, "warmup": 20},
         "splits": 1,
         "dmt": CPU_DMT,
         "every": 4,

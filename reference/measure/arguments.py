@@ -24,8 +24,9 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     return read
 
 
-count = whole_number(1)
+count = whole_number(1, 2**31 - 1)
 cores = whole_number(1, os.cpu_count())
+NO_ROOM = ("can't allocate memory", "not enough memory", "out of memory", "overflow")  # as torch words it
 
 
 @contextmanager
@@ -36,8 +37,6 @@ def told(parser: argparse.ArgumentParser) -> Iterator[None]:
     except ValueError as error:
         parser.error(str(error))
     except (RuntimeError, MemoryError, OverflowError) as error:  # torch has no error of its own for these
-        if isinstance(error, RuntimeError) and not any(
-            word in str(error) for word in ("memory", "overflow", "Overflow")
-        ):
+        if type(error) is RuntimeError and not any(words in str(error).lower() for words in NO_ROOM):
             raise
         parser.error("these sizes do not fit into this machine's memory; make them smaller.")

@@ -103,6 +103,19 @@ def test_judgement_wakes_what_sleeps_and_validation_does_not():
     assert len(calls) == 2 and model.asleep == {"attention"}
 
 
+def test_validation_judges_what_trains_at_the_longest_training_length():
+    torch.manual_seed(0)
+    model = hybrids.Parallel(TASK.vocabulary, 12, heads=2, blocks=1)
+    calls = []
+    model.attention.register_forward_hook(lambda *_: calls.append(1))
+    for sleeping in ([], ["attention"]):
+        Participation(sleeping=sleeping).begin(model)
+        expected = evaluate(model, TASK.at(TASK.longest), generator(), 40, 40)
+        calls.clear()
+        assert validation(model=model, task=TASK, generator=generator(), sequences=40) == expected
+        assert bool(calls) == (not sleeping)
+
+
 # --- attention
 
 
@@ -178,6 +191,19 @@ def test_what_falls_with_length_alone_tracks_no_error(monkeypatch):
     found = dilution(uniform(), sequences=4, batch=4)
     assert found["auc@3"] == found["auc@9"] == found["auc"] == 0.5
     assert found["fall"] == pytest.approx(0.6)
+
+
+def test_the_head_followed_is_the_one_that_finds_the_pair_at_the_first_length(monkeypatch):
+    heads = {3: [[0.9, 0.9], [0.1, 0.1]], 9: [[0.2, 0.2], [0.8, 0.8]]}
+
+    def look(model, task, generator, size, head=None):
+        weight = torch.tensor(heads[task.longest])
+        weight = weight if head is None else weight[head]
+        return weight, torch.zeros(2), torch.zeros(2), torch.tensor([True, False])
+
+    monkeypatch.setattr(dilution_module, "_look", look)
+    found = dilution(uniform(), sequences=2, batch=2)
+    assert (found["weight@3"], found["weight@9"]) == (pytest.approx(0.9), pytest.approx(0.2))
 
 
 def test_lengths_weigh_by_their_pairs_of_right_and_wrong(monkeypatch):
@@ -271,7 +297,10 @@ def test_a_number_that_is_none_is_one_sentence(main, text, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--batch", text])
     assert stop.value.code == 2
-    assert f"argument --batch: needs a whole number from 1 on, not '{text}'" in capsys.readouterr().err
+    assert (
+        f"argument --batch: needs a whole number from 1 to 2147483647, not '{text}'"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,9 +312,11 @@ def test_a_number_that_is_none_is_one_sentence(main, text, capsys):
         (hybrid_speed.main, ["--most", "1"], "--most: needs a whole number from 2 on"),
         (hybrid_speed.main, ["--threads", "1000000"], "--threads: needs a whole number from 1 to"),
         (sab_speed.main, ["--threads", "1000000"], "--threads: needs a whole number from 1 to"),
-        (hybrid_speed.main, ["--pairs", "1000000000000"], "memory"),
-        (smt_speed.main, ["--length", "1000000000000000"], "memory"),
-        (sab_speed.main, ["--batch", "100000000000000"], "memory"),
+        (hybrid_speed.main, ["--pairs", "2147483647"], "memory"),
+        (sab_speed.main, ["--batch", "2147483647"], "memory"),
+        (hybrid_speed.main, ["--pairs", "1" + 30 * "0"], "from 1 to 2147483647"),
+        (smt_speed.main, ["--width", "1" + 30 * "0"], "from 1 to 2147483647"),
+        (sab_speed.main, ["--hidden", "1" + 30 * "0"], "from 1 to 2147483647"),
     ],
 )
 def test_sizes_that_no_model_or_machine_has_are_one_sentence(main, given, word, capsys):
@@ -295,8 +326,9 @@ def test_sizes_that_no_model_or_machine_has_are_one_sentence(main, given, word, 
 
 
 def test_an_error_of_ours_keeps_its_traceback():
-    with pytest.raises(RuntimeError, match="shapes"), told(argparse.ArgumentParser()):
-        raise RuntimeError("shapes cannot be multiplied")
+    for words in ("shapes cannot be multiplied", "more than one element refers to a single memory location"):
+        with pytest.raises(RuntimeError, match=words), told(argparse.ArgumentParser()):
+            raise RuntimeError(words)
 
 
 def test_the_speed_table_names_every_model(capsys):

@@ -32,13 +32,16 @@ def seeded():
     return torch.Generator().manual_seed(5)
 
 
+@pytest.mark.parametrize("readout", ["decoder", "readout"])
 @pytest.mark.parametrize(("start", "first"), [("teacher", 1), ("learned", 0)])
-def test_drift_is_one_minus_r_squared_by_step(start, first):
+def test_drift_is_one_minus_r_squared_by_step(start, first, readout):
     model, size = build(), 16
+    readers = getattr(model, readout), model.decoder  # of the rollout, of the teacher
     with torch.no_grad():
         states = model.teach(TASK.sample(size, seeded())["inputs"]).flatten(0, 1)
-        model.decoder.head.bias -= model.decoder(states)[:, 0].mean(0)  # so that no class wins everywhere
-    found = drift(model, TASK, seeded(), size=size, readout="decoder", start=start)
+        for head in dict.fromkeys(readers):
+            head.head.bias -= head(states)[:, 0].mean(0)  # so that no class wins everywhere
+    found = drift(model, TASK, seeded(), size=size, readout=readout, start=start)
     batch = TASK.sample(size, seeded())
     x = batch["inputs"]
     asked, hits, losses = 0, [0, 0], [0.0, 0.0]  # of the rollout, of the teacher
@@ -53,7 +56,9 @@ def test_drift_is_one_minus_r_squared_by_step(start, first):
             assert found["drift"][step] == pytest.approx((error.sum() / spread.sum()).item(), rel=1e-4)
             assert found["drift_mse"][step] == pytest.approx(error.mean().item(), rel=1e-4)
             rolled_errors[:, t] = error.mean((1, 2))
-            logits = [model.decoder(m)[:, 0].log_softmax(1) for m in (memory, taught[:, t])]
+            logits = [
+                head(m)[:, 0].log_softmax(1) for head, m in zip(readers, (memory, taught[:, t]), strict=True)
+            ]
             for row in range(size):
                 if batch["mask"][row, t]:
                     answer = batch["targets"][row, t]
@@ -130,9 +135,10 @@ def test_wrong_names_are_refused():
         sequential_depth(seeded(), "cpu", inference="rnn")
 
 
-def test_lengths_judge_student_and_teacher_at_the_same_answers():
+@pytest.mark.parametrize("readout", ["decoder", "readout"])
+def test_lengths_judge_student_and_teacher_at_the_same_answers(readout):
     model = build()
-    found = lengths(model, TASK, seeded(), at=(6, 12), size=8, positions=5, readout="decoder")
+    found = lengths(model, TASK, seeded(), at=(6, 12), size=8, positions=5, readout=readout)
     assert found["gain_at_12"] == pytest.approx(found["teacher_at_12"] - found["student_at_12"])
     assert found["excess_at_12"] == pytest.approx(found["student_at_12"] - found["teacher_at_6"])
     g = seeded()
@@ -142,8 +148,11 @@ def test_lengths_judge_student_and_teacher_at_the_same_answers():
     with torch.no_grad():
         taught = model.teach(x)
         rolled = torch.cat((taught[:, :1], model.roll(taught[:, 0], x[:, 1:])), 1)
-        for name, memory in (("teacher", taught), ("student", rolled)):
-            logits = model.decoder(memory.flatten(0, 1))[:, 0].view(8, 6, -1)[mask]
+        for name, memory, head in (
+            ("teacher", taught, model.decoder),
+            ("student", rolled, getattr(model, readout)),
+        ):
+            logits = head(memory.flatten(0, 1))[:, 0].view(8, 6, -1)[mask]
             loss = torch.nn.functional.cross_entropy(logits, batch["targets"][mask]).item()
             assert found[f"{name}_at_6"] == pytest.approx(loss, rel=1e-4)
 

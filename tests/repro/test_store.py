@@ -122,6 +122,16 @@ def test_a_failure_is_retried_in_the_next_run_only(store: Store, tmp_path: Path,
 # --- kills
 
 
+def test_a_worker_without_its_run_trains_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
+    trial, starts = logged(tmp_path)
+    Store(tmp_path / "store", owner=os.getppid()).fill([trial])
+    assert starts() == 1, "its run is there"
+    other = dataclasses.replace(trial, seed=SEED + 1)
+    with pytest.raises(UserError, match="the run that this worker belonged to is gone"):
+        Store(tmp_path / "store", owner=1 + os.getppid()).fill([other])
+    assert starts() == 1
+
+
 def test_kill_9_in_the_middle_changes_no_number(store: Store, tmp_path: Path) -> None:
     slow = {"slow": 0.03}
     stages = (toys.stage(30, validate_every=4, algorithm=slow), toys.stage(30, clip=0.1, algorithm=slow))

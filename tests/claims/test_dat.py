@@ -348,3 +348,90 @@ def test_bands_at_the_cpu_profile_are_these(name):
             found[c.name] = -c.at_most if c.at_least is None else c.at_least
     assert found == CPU_BANDS[name]
     assert set(premises) == {(0.85, None, True)}
+
+
+def compared(profile):
+    """Criterion → (cell, rival, metric, sd_floor, swaps of its controls) by claim, typed once more."""
+    scale = SCALES[profile]
+    some = TWO if profile == "cpu" else tuple(HYBRIDS)
+    one = TWO[:1] if profile == "cpu" else TWO
+
+    def at(name, multiple):
+        return f"{name}@{scale.longest * multiple}"
+
+    rows = {name: {} for name in NAMES}
+    for a in some:
+        dat, plain = f"{a}_dat", f"{a}_ordinary"
+        rows["joint_l75"] |= {
+            f"{a}_keeps_3x": (dat, None, at("joint", 3), 0.03, [{dat: plain}]),
+            f"{a}_gains_3x": (dat, plain, at("joint", 3), 0.03, [{dat: "lstm"}]),
+        }
+        rows["length_curve"] |= {
+            f"{a}_gains_{m}x": (dat, plain, at("joint", m), 0.03, [{dat: "lstm"}]) for m in (2, 4)
+        }
+        for name in ("joint_l75", "length_curve"):
+            rows[name] |= {f"{c}_learned": (c, None, at("joint", 1), 0.01, []) for c in (dat, plain)}
+    rows["length_curve"]["lstm_lacks_recall"] = (
+        "lstm",
+        None,
+        at("joint", 1),
+        0.03,
+        [{"lstm": "parallel_ordinary"}],
+    )
+    rivals = ["hybrid_block", "attn_on_lstm"]
+    if profile == "paper":
+        rivals.append("transformer")
+        rows["length_curve"] |= {
+            "transformer_learned": ("transformer", None, at("joint", 1), 0.01, []),
+            "transformer_collapses": (
+                ("transformer", None, at("joint", 2), 0.03, [{"transformer": "parallel_dat"}])
+            ),
+        }
+    for c in ("transformer", "hybrid_block"):
+        rows["recall_only"][f"{c}_learned"] = (c, None, at("recall", 1), 0.01, [])
+        for m in (2, 3, 4):
+            row = (c, "lstm", at("recall", m), 0.03, [{c: "unbound"}])
+            rows["recall_only"][f"{c}_beats_lstm_{m}x"] = row
+    for c in ("lstm", *rivals):
+        rows["modulo_only"][f"{c}_learned"] = (c, None, at("modulo", 1), 0.01, [])
+    for c in rivals:
+        for m in (2, 4):
+            row = ("lstm", c, at("modulo", m), 0.03, [{"lstm": "untaught"}])
+            rows["modulo_only"][f"lstm_beats_{c}_{m}x"] = row
+    for name, arm, word in (
+        ("equal_budget", "equal", "survives"),
+        ("frozen_is_not_dat", "frozen", "bypass_beats_frozen"),
+    ):
+        for a in one:
+            dat, rival = f"{a}_dat", f"{a}_{arm}"
+            rows[name][f"{a}_{word}"] = (dat, rival, at("joint", 3), 0.03, [{dat: f"{a}_ordinary"}])
+            rows[name] |= {f"{c}_learned": (c, None, at("joint", 1), 0.01, []) for c in (dat, rival)}
+    for a in TWO:
+        dat, swap = f"{a}_dat", [{f"{a}_dat": f"{a}_untrained"}]
+        rows["softmax_dilution"] |= {
+            f"{dat}_learned": (dat, None, at("recall", 1), 0.01, []),
+            f"{a}_finds_the_pair": (dat, None, at("weight", 1), 0.03, []),
+            f"{a}_errs": (dat, None, at("recall", 4), 0.01, []),
+            f"{a}_weight_falls": (dat, None, "fall", 0.03, swap),
+            f"{a}_weight_tracks_errors": (dat, None, "auc", 0.03, swap),
+        }
+    return rows
+
+
+@pytest.mark.parametrize("profile", ["cpu", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_criterion_compares_this(name, profile):
+    protocol = CLAIMS[name].profiles[profile]
+    found = {
+        c.name: (
+            *(c.cell, c.rival, c.metric, c.sd_floor),
+            [dict(k.swap) for k in protocol.controls if k.criterion == c.name],
+        )
+        for c in protocol.criteria
+    }
+    assert found == compared(profile)[name]
+
+
+def test_the_cpu_profile_trains_for_this_long():
+    assert (CPU.lr, CPU.delay, CPU.steps, CPU.until, CPU.last) == (1e-3, 14_000, 7_000, 0.97, 500)
+    assert (CPU.modulus, CPU.keys, CPU.longest, CPU.batch, CPU.sequences) == (5, 32, 8, 128, 1024)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,8 @@ MULTIPLES = (1, 2, 3, 4)  # of the longest training length: the paper's L = 25, 
 BOTH = ("modulo", "recall")
 PAPER_MODULUS = 10
 LEARNED = 0.85  # joint accuracy inside the training lengths; the paper prints 0.99 to 1.00 for all hybrids
-TWO = ("parallel", "hybrid_block")  # judged where the scale is reduced: see NOT_JUDGED
+JUDGED = ("hybrid_block",)  # where the scale is reduced: see NOT_JUDGED
+TWO = ("hybrid_block", "parallel")  # the experiments of ours at paper scale, and what attention looks at
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Scale:
             their number; None: never. A reduced budget is too small for a fixed number: what has not learned
             has nothing to extrapolate.
         last: what follows at a tenth of the learning rate.
-        seeds, seed_offset: of every protocol at this scale.
+        seeds, seed_offset: of the headline; a claim with more cells takes fewer of these seeds.
     """
 
     modulus: int
@@ -204,14 +205,14 @@ CPU = Scale(
     blocks=2,
     feed_forward=128,
     batch=128,
-    lr=1e-3,
-    delay=14_000,
+    lr=1.5e-3,
+    delay=10_000,
     steps=7000,
     until=0.97,
     last=500,
     sequences=1024,
-    seeds=4,
-    seed_offset=600,  # six runs came before, with seeds 1000 to 1500: see EARLIER
+    seeds=8,
+    seed_offset=700,  # seven runs came before, with seeds 1000 to 1603: see EARLIER
 )
 GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     modulus=10,
@@ -227,6 +228,7 @@ GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     steps=500 * 64,
     last=100 * 64,
     sequences=4096,
+    seeds=5,
 )
 SCALES: Mapping[str, Scale] = {"smoke": SMOKE, "cpu": CPU, "paper": GPU}
 
@@ -263,7 +265,20 @@ CHOICES = (
     "Validation judges the model as it trains at that moment, so in phase 1 without attention; it stops "
     "nothing but the steps with everything of a reduced scale. Judgement always has the whole model.",
 )
-# No seed from 1600 on had been looked at when scale, bands, controls and hybrids were chosen.
+PILOTS = (
+    "Pilots (modulus 5, 1 to 8 pairs; joint accuracy at three times the lengths; learning rate, seed). "
+    "Ordinary training of Parallel: 0.18 (1e-3, 5), 0.16 (1e-3 with a warm-up, 6), 0.71 and 0.13 "
+    "(1.25e-3, 5 and 6), 0.89 (1.5e-3, 5), 0.78 (2e-3 clipped, 5), 0.26 (2e-3 with a warm-up, 5), 0.86 "
+    "(3e-3 with a warm-up, 5), 0.83 (1e-3 but 3e-3 in the LSTM, 5): where it is high, it divides the "
+    "work by itself, in 1,250 to 2,750 steps. Of Hybrid Block: 0.21 and 0.19 (1.5e-3, 5 and 6), 0.25 "
+    "(1e-3 with a warm-up, 5), 0.37 and rising when broken off (1.5e-3 with a warm-up, 5). Of LSTM∘Attn: "
+    "0.15 (1.5e-3, 5), 0.19 (1e-3 but 3e-3 in the LSTM, 5). Of Attn∘LSTM: 0.18 (1e-3 with a warm-up, 5). "
+    "Of Sandwich: 0.19 (1.5e-3, 5). DAT: Parallel 0.79 (1.5e-3, phase 1 of 6,000 steps, 5), LSTM∘Attn "
+    "0.86 (the same), Hybrid Block 0.70 (the same) and 0.58 (1e-3, 10,000 steps, 5). The sum of an LSTM "
+    "by itself at three times the lengths: 0.65 (1.5e-3, 8,000 steps, 5), 0.37 (1e-3 clipped, 6,000 "
+    "steps, 5); asked for the sum alone 1.00 (1.5e-3, 1,250 steps, 5)."
+)
+# No seed from 1700 on had been looked at when scale, bands, controls and hybrids were chosen.
 EARLIER = (
     "Six earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
     "times the lengths by seed, DAT / ordinary. First (modulus 4, 1 to 5 pairs, seeds 1000 to 1002): "
@@ -282,42 +297,46 @@ EARLIER = (
     "/ 0.16, 0.05, 0.24, but on one seed ordinary training had not learned inside the lengths. Sixth "
     "(modulus 5, one learning rate of 1.5e-3 without a warm-up, broken off after seed 1500): LSTM∘Attn "
     "0.89 / 0.05, Hybrid Block 0.74 / 0.19; ordinary LSTM∘Attn had not learned recall in 6,000 steps.",
-    "**What seems to decide it: whether attention finds its shortcut to the sum before the LSTM has "
-    "learned it.** At modulus 4 half of the sum is to know whether it is even, and at modulus 3 the LSTM "
-    "is about as fast as attention, so that chance decides how ordinary training ends. The learning rate "
-    "decides it too, and in the fifth run it was not the same in both arms. Pilots of Parallel with "
-    "ordinary training (modulus 5, seeds 5 and 6, joint accuracy at three times the lengths when "
-    "learned): 0.16 to 0.2 at 1e-3, 0.71 and 0.13 at 1.25e-3, 0.89 at 1.5e-3, 0.78 at 2e-3 with clipped "
-    "gradients, 0.86 at 3e-3 with a warm-up, and 0.83 with the LSTM at 3e-3 and all else at 1e-3: "
-    "**without any delay it divides the work by itself**, in 1,250 to 2,750 steps. LSTM∘Attn had 0.19 "
-    "even with its LSTM at 3e-3. So every arm and phase now has one learning rate, as in the paper, at "
-    "which attention is the faster one, and phase 1 is twice as long as all that may follow, the paper's "
-    "three times: after 10,000 steps at that rate the recurrent path had the sum at three times the "
-    "lengths in 0.98 of sequences (Parallel, LSTM∘Attn) and 0.66 (Hybrid Block). A fixed small number of "
-    "steps with everything, which catches some seeds before they have learned, has become 'until "
-    "learned'.",
-    "Changed before fresh seeds, besides: the premise of having learned is 0.85 (it was 0.9); the "
-    "control of a gain is an LSTM alone (it compared ordinary training with itself); in "
-    "dat.softmax_dilution the relation to errors is within a length (it was pooled) and there are two "
-    "more premises; dat.frozen_is_not_dat asks for 0.25 (it was 0.1). After the first run the band of "
-    "DAT's own accuracy had become half way from chance (1 / modulus) to the printed one, for half of "
-    "the printed one. The rule of the gains' bands has never changed.",
+    "Seventh (one learning rate of 1e-3, phase 1 of 14,000 steps, seeds 1600 to 1603): Parallel 0.76, 0.81, "
+    "0.70, 0.64 / 0.15, 0.20, 0.17, 0.76, Hybrid Block 0.86, 0.56, 0.71, 0.17 / 0.20, 0.18, 0.21, 0.15, all "
+    "learned inside. A seed extrapolates or it does not, in either arm, and a mean of four says little: so "
+    "seeds are counted now, with the exact binomial test (each arm's accuracy was judged by its mean, and "
+    "DAT's by its gain over ordinary training, with an LSTM alone as control).",
+    "**What seems to decide it: whether attention finds its shortcut to the sum before the LSTM has learned "
+    "it.** At modulus 4 half of the sum is to know whether it is even, and at modulus 3 the LSTM is about as "
+    "fast as attention, so that chance decides how ordinary training ends. The learning rate decides it too, "
+    "and in the fifth run it was not the same in both arms. " + PILOTS,
+    "Changed before fresh seeds, besides: a fixed small number of steps with everything, which catches some "
+    "seeds before they have learned, became 'until learned'; the premise of having learned is 0.85 (it was "
+    "0.9); in dat.softmax_dilution the relation to errors is within a length (it was pooled) and there are "
+    "two more premises; dat.frozen_is_not_dat and dat.equal_budget judge as dat.joint_l75 does. After the "
+    "first run the band of DAT's own accuracy had become half way from chance (1 / modulus) to the printed "
+    "one, for half of the printed one.",
 )
-FRESH = "Seeds at the cpu profile start at 1600: dat.joint_l75 tells of the runs before."
+FRESH = "Seeds at the cpu profile start at 1700: dat.joint_l75 tells of seven runs before and of the rate."
 NOT_JUDGED = (
-    "The cpu profile judges two of the five hybrids, Parallel and Hybrid Block; the other three are "
-    "trained and shown in dat.length_curve, because they do not reliably learn inside the lengths in the "
-    "time there is: ordinary LSTM∘Attn had not learned recall on seeds 6, 1401 and 1500, Attn∘LSTM with "
-    "DAT takes 7,000 steps with everything to learn it, and Sandwich has two LSTMs to teach. Pilots near "
-    "this scale (one seed, 5; joint accuracy at three times the lengths, DAT / ordinary): Parallel 0.79 "
-    "/ 0.18, Hybrid Block 0.58 / 0.21 after a phase 1 of 10,000 steps, LSTM∘Attn 0.77 / 0.19, Attn∘LSTM "
-    "0.65 / 0.18, Sandwich 0.57 / 0.36. At the paper's scale dat.joint_l75 and dat.length_curve judge "
-    "all five.",
-    "At modulus 3 a pilot of ordinary training that went on after it had learned (Parallel, seed 7) began "
-    "to extrapolate: 0.27 after 2,500 steps, 0.78 to 0.88 after 5,500. To stop when the training lengths "
-    "are learned may thus favour DAT; dat.equal_budget goes on.",
+    "The cpu profile judges one of the five hybrids, Hybrid Block: it alone learns recall soon after a "
+    "delay and has an ordinary arm that ends in one way. **Ordinary training of Parallel, whose head "
+    "reads the LSTM directly, often divides the work without any delay** (pilots in dat.joint_l75). "
+    "After a phase 1 the three in which LSTM and attention stand in series are slow to learn recall: "
+    "LSTM∘Attn (seed 6), Attn∘LSTM (seeds 5 and 6) and Sandwich (seed 5) took 5,600 to 8,400 steps, or "
+    "had not in 6,000, and ordinary LSTM∘Attn had not learned it on seeds 6, 1401 and 1500. All five are "
+    "trained and shown in dat.length_curve; at the paper's scale dat.joint_l75 and dat.length_curve "
+    "judge all five.",
+)
+GOES_ON = (
+    "At the cpu profile training with everything ends when the training lengths are learned. At modulus "
+    "3 a pilot of ordinary training that went on (Parallel, seed 7) began to extrapolate: 0.27 after "
+    "2,500 steps, 0.78 to 0.88 after 5,500. The stop may thus favour DAT; dat.equal_budget goes on."
+)
+RATE = (
+    f"A verdict at the cpu profile holds at its learning rate of {CPU.lr:g} (the paper's is {GPU.lr:g} at "
+    "four times the width). How ordinary training ends depends on it: see the pilots in dat.joint_l75, "
+    "and 'three times the learning rate' in dat.equal_budget."
 )
 NOTES = (
+    RATE,
+    GOES_ON,
     "The abstract's 'over 90 % at three times the length' fails for Attn∘LSTM in the paper's own figure: "
     "0.80 at L = 75. It holds for the other four (0.91 to 0.95).",
     "The text speaks of four hybrids; figure and appendix show five.",
@@ -332,20 +351,31 @@ def half(printed: float) -> float:
     return round(printed / 2, 3)
 
 
-def printed_gain(arch: str, multiple: int) -> float:
-    """Return DAT minus ordinary joint accuracy as Fig. 1 prints it."""
-    _, _, ordinary, dat = HYBRIDS[arch]
-    return round(dat[MULTIPLES.index(multiple)] - ordinary[MULTIPLES.index(multiple)], 3)
-
-
 def band_of_gain(scale: Scale, printed: float) -> float:
     """Return the least gain: half of the printed one times the room; at paper scale 80 % of it."""
     return round(0.8 * printed, 3) if scale is GPU else half(printed * scale.room)
 
 
-def least_gain(scale: Scale, arch: str, multiple: int) -> float:
-    """Return the band of DAT's gain over ordinary training."""
-    return band_of_gain(scale, printed_gain(arch, multiple))
+def share(
+    scale: Scale, cell: str, name: str, words: str, multiple: float, *, reach: float, most: bool, paper: float
+) -> Criterion:
+    """Return the criterion on the share of seeds of `cell` whose accuracy `name` is at least `reach`.
+
+    Counted, since a seed either extrapolates or does not: more than half of the seeds, or with `most` set
+    fewer, at the level of the exact binomial test.
+    """
+    return Criterion(
+        name=f"{cell}_{'collapses' if most else 'keeps'}_{multiple}x",
+        kind="train",
+        statement=f"{words}: share of seeds with {name} accuracy ≥ {reach:g} at {multiple} times the "
+        "training lengths",
+        cell=cell,
+        metric=scale.metric(name, multiple),
+        success=reach,
+        at_most=0.5 if most else None,
+        at_least=None if most else 0.5,
+        paper=f"{name} {paper:.2f}",
+    )
 
 
 def learned(
@@ -365,53 +395,38 @@ def learned(
     )
 
 
-def keeps(scale: Scale, arch: str, multiple: int) -> Criterion:
-    """Return the criterion on DAT's own accuracy.
+def judged(
+    scale: Scale, arch: str, multiple: int, arm: str = "ordinary", words: str = "ordinary"
+) -> tuple[tuple[Criterion, Control], ...]:
+    """Return what is judged of DAT against another arm of a hybrid, each with its control: the other one.
 
-    Half way from chance at the sum to what is printed; at paper scale all but 0.1 of it.
+    DAT's accuracy is to reach half way from chance at the sum to what is printed, at paper scale all but 0.1
+    of it, on most seeds; the other arm's half way between what is printed for both, where the scale is
+    reduced the same as DAT's, on few.
     """
-    printed = HYBRIDS[arch][3][MULTIPLES.index(multiple)]
-    return Criterion(
-        name=f"{arch}_keeps_{multiple}x",
-        kind="train",
-        statement=f"{HYBRIDS[arch][1]}: DAT's joint accuracy at {multiple} times the training lengths",
-        cell=f"{arch}_dat",
-        metric=scale.metric("joint", multiple),
-        at_least=round(printed - 0.1, 3) if scale is GPU else half(printed + 1 / scale.modulus),
-        sd_floor=0.03,
-        paper=printed,
+    _, label, ordinary, dat = HYBRIDS[arch]
+    column = MULTIPLES.index(multiple)
+    reach = half(dat[column] + 1 / scale.modulus)
+    kept, between = (round(dat[column] - 0.1, 3), half(ordinary[column] + dat[column]))
+    if scale is not GPU:
+        kept = between = reach
+    delayed, other = f"{arch}_dat", f"{arch}_{arm}"
+    keeps = share(
+        scale, delayed, "joint", f"{label}, DAT", multiple, reach=kept, most=False, paper=dat[column]
     )
-
-
-def no_delay(criterion: Criterion) -> Control:
-    """Return the control that has ordinary training in DAT's place."""
-    return Control(
-        name=f"attention takes part from the start, {criterion.name}",
-        criterion=criterion.name,
-        swap={criterion.cell: criterion.cell.replace("_dat", "_ordinary")},
+    collapses = share(
+        scale, other, "joint", f"{label}, {words}", multiple, reach=between, most=True, paper=ordinary[column]
     )
-
-
-def one_ability(criterion: Criterion) -> Control:
-    """Return the control that has the LSTM alone in DAT's place: it may extrapolate the sum, not recall."""
-    return Control(
-        name=f"the LSTM alone, {criterion.name}", criterion=criterion.name, swap={criterion.cell: "lstm"}
-    )
-
-
-def gains(scale: Scale, arch: str, multiple: int) -> Criterion:
-    """Return the criterion that DAT beats ordinary training beyond the training lengths."""
-    return Criterion(
-        name=f"{arch}_gains_{multiple}x",
-        kind="train",
-        statement=f"{HYBRIDS[arch][1]}: DAT minus ordinary joint accuracy at {multiple} times the "
-        "training lengths",
-        cell=f"{arch}_dat",
-        rival=f"{arch}_ordinary",
-        metric=scale.metric("joint", multiple),
-        at_least=least_gain(scale, arch, multiple),
-        sd_floor=0.03,
-        paper=printed_gain(arch, multiple),
+    return (
+        (keeps, Control(name=f"{words}, {keeps.name}", criterion=keeps.name, swap={delayed: other})),
+        (
+            collapses,
+            Control(
+                name=f"attention sleeps first, {collapses.name}",
+                criterion=collapses.name,
+                swap={other: delayed},
+            ),
+        ),
     )
 
 
@@ -423,7 +438,7 @@ def both_arms(scale: Scale, arch: str) -> dict[str, Recipe]:
 
 def judged_hybrids(scale: Scale) -> tuple[str, ...]:
     """Return the hybrids that are judged at this scale."""
-    return tuple(HYBRIDS) if scale is GPU else TWO
+    return tuple(HYBRIDS) if scale is GPU else JUDGED
 
 
 def arms_learned(scale: Scale, arch: str) -> tuple[Criterion, ...]:
@@ -524,25 +539,12 @@ def table(
     return shown, plot
 
 
-def dat_against(
-    profile: str,
-    some: Sequence[str],
-    arms: Mapping[str, str],
-    *,
-    rival: str,
-    name: str,
-    statement: str,
-    at_least: Callable[[Scale, str], float],
-    multiple: int,
-) -> Protocol:
+def dat_against(profile: str, some: Sequence[str], arms: Mapping[str, str], multiple: int) -> Protocol:
     """Return the protocol of an experiment of ours: DAT judged against another arm of the same hybrid.
 
     Args:
         some: the hybrids.
-        arms: arm → its words in plots and tables; the first is the one that DAT is judged against.
-        rival: the same in the words of its premise; `name` and `statement` are the criterion's, behind the
-            hybrid's.
-        at_least: scale and hybrid → the least difference of joint accuracy at `multiple` times the lengths.
+        arms: arm → its words; the first is the one that DAT is judged against, the others are shown.
     """
     scale = SCALES[profile]
     ways = {
@@ -551,9 +553,10 @@ def dat_against(
         "frozen": scale.frozen,
         "untaught": scale.untaught,
     }
-    judged = next(iter(arms))
+    other = next(iter(arms))
     cells: dict[str, Recipe] = {}
-    premises, criteria = [], []
+    premises: list[Criterion] = []
+    pairs: list[tuple[Criterion, Control]] = []
     for a in some:
         kind, label, _, _ = HYBRIDS[a]
         cells |= {
@@ -563,40 +566,30 @@ def dat_against(
         }
         premises += [
             learned(scale, f"{a}_dat", f"{label}, DAT"),
-            learned(scale, f"{a}_{judged}", f"{label}, {rival}"),
+            learned(scale, f"{a}_{other}", f"{label}, {arms[other]}"),
         ]
-        criteria.append(
-            Criterion(
-                name=f"{a}_{name}",
-                kind="train",
-                statement=f"{label}: {statement}, joint at {multiple} times the training lengths",
-                cell=f"{a}_dat",
-                rival=f"{a}_{judged}",
-                metric=scale.metric("joint", multiple),
-                at_least=at_least(scale, a),
-                sd_floor=0.03,
-            )
-        )
-    lines = {a: {f"{a}_{arm}": words for arm, words in {**arms, "dat": "DAT"}.items()} for a in some}
+        pairs += judged(scale, a, multiple, other, arms[other])
+    shown = {**arms, "ordinary": "ordinary", "dat": "DAT"}
+    lines = {a: {f"{a}_{arm}": words for arm, words in shown.items()} for a in some}
     return Protocol(
         cells=cells,
-        criteria=(*premises, *criteria),
-        controls=tuple(no_delay(c) for c in criteria),
+        criteria=(*premises, *(criterion for criterion, _ in pairs)),
+        controls=tuple(control for _, control in pairs),
         shown=(
-            *(s for a in some for s in parts_shown(scale, a, lines[a])),
+            *(s for a in some for s in parts_shown(scale, a, lines[a], multiple)),
             *(
                 Shown(
                     cell=f"{a}_{arm}",
                     metric=scale.metric("joint", 1),
-                    label=f"{HYBRIDS[a][1]}, {arms.get(arm, arm)}: joint at 1× (no premise)",
+                    label=f"{HYBRIDS[a][1]}, {words}: joint at 1× (no premise)",
                 )
                 for a in some
-                for arm in (*arms, "ordinary")
-                if arm != judged
+                for arm, words in shown.items()
+                if arm not in (other, "dat")
             ),
         ),
         plots=tuple(parts_plot(scale, a, lines[a]) for a in some),
         scale=WORDS[profile],
-        seeds=scale.seeds,
+        seeds=min(5, scale.seeds),
         seed_offset=scale.seed_offset,
     )

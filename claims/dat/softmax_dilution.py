@@ -139,7 +139,7 @@ def protocol(profile: str) -> Protocol:
             for name, word in MEASURES.items()
         ),
         scale=WORDS[profile],
-        seeds=scale.seeds,
+        seeds=min(4, scale.seeds),
         seed_offset=scale.seed_offset,
     )
 

@@ -330,7 +330,7 @@ class Claim:
 
         for profile, protocol in self.profiles.items():
             for criterion in protocol.criteria:
-                if profile != "smoke" and (wrong := _undecidable(criterion, protocol.seeds)):
+                if profile != "smoke" and (wrong := _undecidable(criterion, protocol)):
                     raise RecipeError(f"claim {self.id}, profile {profile}: {wrong}")
 
     def protocol(self, profile: str) -> Protocol | None:
@@ -349,15 +349,16 @@ class Claim:
         return (self.id.replace(".", "_"), self.id.split(".")[0], *(("headline",) if self.headline else ()))
 
 
-def _undecidable(criterion: Criterion, seeds: int) -> str:
-    """Return why no outcome of `seeds` seeds could decide a train criterion, or nothing."""
+def _undecidable(criterion: Criterion, protocol: Protocol) -> str:
+    """Return why no outcome of the protocol's seeds could decide a train criterion, or nothing."""
     if criterion.kind != "train":
         return ""
+    seeds, tests = protocol.seeds, sum(not c.premise for c in protocol.criteria)
     if seeds < LEAST:
         return f"{seeds} seeds never decide the train criterion '{criterion.name}'; declare {LEAST} or more."
-    if criterion.success is None or decidable(criterion, seeds):
+    if criterion.success is None or decidable(criterion, seeds, tests):
         return ""
-    enough = next((n for n in range(seeds, 200) if decidable(criterion, n)), None)
+    enough = next((n for n in range(seeds, 200) if decidable(criterion, n, tests)), None)
     remedy = (
         f"declare {enough} seeds" if enough else "move the ends of its band away from each other, 0 and 1"
     )
@@ -367,9 +368,10 @@ def _undecidable(criterion: Criterion, seeds: int) -> str:
     )
 
 
-def decidable(criterion: Criterion, n: int) -> bool:
+def decidable(criterion: Criterion, n: int, tests: int = 1) -> bool:
     """Return whether n seeds can reproduce a success count and, unless it is a premise, can reject it.
 
+    To be rejected it has to survive Holm's correction as the clearest of the protocol's `tests` criteria.
     The tests are those of `repro.rules.binomial_test`, in plain Python: reading claims loads no library.
     """
 
@@ -384,7 +386,7 @@ def decidable(criterion: Criterion, n: int) -> bool:
     if criterion.at_most is not None:
         ends.append(tails(criterion.at_most))
     holds = any(max(end[0][k] for end in ends) <= ALPHA for k in range(n + 1))
-    fails = any(min(end[1][k] for end in ends) * len(ends) <= ALPHA for k in range(n + 1))
+    fails = any(min(end[1][k] for end in ends) * len(ends) * tests <= ALPHA for k in range(n + 1))
     return holds and (fails or criterion.premise)
 
 

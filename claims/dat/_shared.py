@@ -45,7 +45,7 @@ class Scale:
             their number; None: never. A reduced budget is too small for a fixed number: what has not learned
             has nothing to extrapolate.
         last: what follows at a tenth of the learning rate.
-        seeds, seed_offset: of the headline; a claim with more cells takes fewer of these seeds.
+        seeds, seed_offset: of what is counted; a claim with more cells takes the first `few` of these seeds.
     """
 
     modulus: int
@@ -63,6 +63,7 @@ class Scale:
     heads: int
     until: float | None = None
     seeds: int = 3
+    few: int = 3
     seed_offset: int = 0
 
     def pairs(self, multiple: float) -> int:
@@ -212,6 +213,7 @@ CPU = Scale(
     last=500,
     sequences=1024,
     seeds=8,
+    few=6,
     seed_offset=700,  # seven runs came before, with seeds 1000 to 1603: see EARLIER
 )
 GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
@@ -228,7 +230,8 @@ GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     steps=500 * 64,
     last=100 * 64,
     sequences=4096,
-    seeds=5,
+    seeds=8,
+    few=8,
 )
 SCALES: Mapping[str, Scale] = {"smoke": SMOKE, "cpu": CPU, "paper": GPU}
 
@@ -590,6 +593,6 @@ def dat_against(profile: str, some: Sequence[str], arms: Mapping[str, str], mult
         ),
         plots=tuple(parts_plot(scale, a, lines[a]) for a in some),
         scale=WORDS[profile],
-        seeds=min(5, scale.seeds),
+        seeds=scale.seeds,
         seed_offset=scale.seed_offset,
     )

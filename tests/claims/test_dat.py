@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from claims.dat._shared import CPU, GPU, HYBRIDS, MULTIPLES, SCALES, TWO, least_gain, printed_gain
+from claims.dat._shared import CPU, GPU, HYBRIDS, JUDGED, MULTIPLES, SCALES, TWO
 from reference.measure import hybrid_speed
 from repro import claim as claims_module
 from repro.engine import Training, run
@@ -175,20 +175,6 @@ def test_claims_share_what_they_train():
         assert len({r.digest for r in cells.values()}) == len(cells)
 
 
-def test_bands_follow_from_what_the_paper_prints_and_exclude_the_rival():
-    for arch, (_, _, ordinary, dat) in HYBRIDS.items():
-        for multiple in (2, 3, 4):
-            column = MULTIPLES.index(multiple)
-            printed = printed_gain(arch, multiple)
-            assert printed == pytest.approx(dat[column] - ordinary[column])
-            assert least_gain(CPU, arch, multiple) == pytest.approx(0.5 * printed * CPU.room, abs=1e-3)
-            assert 0.2 < least_gain(CPU, arch, multiple) < least_gain(GPU, arch, multiple) < printed
-    kept = {c.name: c for c in CLAIMS["joint_l75"].profiles["cpu"].criteria}
-    assert min(kept[f"{a}_keeps_3x"].at_least for a in TWO) > 1 / CPU.modulus + 0.2, (
-        "modulo at chance must not pass"
-    )
-
-
 @pytest.mark.parametrize(("name", "profile"), PROFILES)
 def test_every_trained_criterion_has_a_control(name, profile):
     protocol = CLAIMS[name].profiles[profile]
@@ -197,10 +183,23 @@ def test_every_trained_criterion_has_a_control(name, profile):
 
 
 def test_seeds_are_fresh_after_the_earlier_runs():
+    counted = {
+        "recall_only": (4, 4),
+        "softmax_dilution": (4, 4),
+        "length_curve": (6, 8),
+        "modulo_only": (6, 8),
+    }
+    for name, claim in CLAIMS.items():
+        seeds = {profile: (p.seeds, p.seed_offset) for profile, p in claim.profiles.items()}
+        cpu, paper = counted.get(name, (8, 8))
+        assert seeds == {"smoke": (3, 0), "cpu": (cpu, 700), "paper": (paper, 0)}
+        assert any("1700" in note or "1600 to 1603" in note for note in claim.notes)
+
+
+def test_every_claim_says_at_what_rate_its_verdict_holds_and_who_stops_when():
     for claim in CLAIMS.values():
-        seeds = {name: (p.seeds, p.seed_offset) for name, p in claim.profiles.items()}
-        assert seeds == {"smoke": (3, 0), "cpu": (4, 600), "paper": (3, 0)}
-        assert any("1600" in note or "seed 1500" in note for note in claim.notes)
+        text = " ".join(claim.notes)
+        assert f"holds at its learning rate of {CPU.lr:g}" in text and "The stop may thus favour DAT" in text
 
 
 def test_the_speed_measure_takes_the_shapes_that_the_cpu_profile_trains(monkeypatch):
@@ -266,26 +265,6 @@ def test_the_papers_numbers_are_the_papers():
         assert shown(name) == rows
 
 
-def test_bands_and_controls_of_the_headline_at_paper_scale_are_these():
-    """The printed accuracy less 0.1, ordinary training for DAT; 80 % of the gain, an LSTM alone for DAT."""
-    protocol = CLAIMS["joint_l75"].profiles["paper"]
-    found = {
-        c.name: (
-            c.at_least,
-            c.at_most,
-            [list(k.swap.items()) for k in protocol.controls if k.criterion == c.name],
-        )
-        for c in protocol.criteria
-        if not c.premise
-    }
-    expected = {}
-    for a, (plain, dat) in FIGURE_1.items():
-        kept, gained = round(dat[2] - 0.1, 3), pytest.approx(0.8 * (dat[2] - plain[2]), abs=1e-3)
-        expected[f"{a}_keeps_3x"] = (kept, None, [[(f"{a}_dat", f"{a}_ordinary")]])
-        expected[f"{a}_gains_3x"] = (gained, None, [[(f"{a}_dat", "lstm")]])
-    assert found == expected
-
-
 def test_figure_1_has_the_papers_values_beside_ours():
     plots = {p.name: p for p in CLAIMS["length_curve"].profiles["cpu"].plots}
     for arch, (_, _, ordinary, dat) in HYBRIDS.items():
@@ -294,67 +273,111 @@ def test_figure_1_has_the_papers_values_beside_ours():
         assert metrics == {f"{q}@{CPU.pairs(m)}" for q in ("modulo", "recall") for m in MULTIPLES}
 
 
-# Every band at the cpu profile, worked out by hand: half of the printed gain times (1 − 1/5) / (1 − 1/10);
-# half way from 1/5 to DAT's printed accuracy; the rest as the claim files reason.
-CPU_BANDS = {
-    "joint_l75": {
-        "parallel_keeps_3x": 0.575,
-        "hybrid_block_keeps_3x": 0.565,
-        "parallel_gains_3x": 0.369,
-        "hybrid_block_gains_3x": 0.373,
+# Every band, worked out by hand. A count: the accuracy that most seeds are to reach, with a minus that few
+# are to: at the cpu profile half way from 1/5 to DAT's (the LSTM's) printed accuracy; at the paper's DAT's less
+# 0.1, for the other arm half way between both. Recall: half of the printed gain times (1 − 1/5) / (1 − 1/10),
+# or 80 % of it.
+BANDS = {
+    "cpu": {
+        "joint_l75": {"hybrid_block_dat_keeps_3x": 0.565, "hybrid_block_ordinary_collapses_3x": -0.565},
+        "length_curve": {
+            "hybrid_block_dat_keeps_4x": 0.525,
+            "hybrid_block_ordinary_collapses_4x": -0.525,
+            "lstm_lacks_recall": -0.67,
+        },
+        "recall_only": {
+            "transformer_beats_lstm_2x": 0.204,
+            "transformer_beats_lstm_3x": 0.236,
+            "transformer_beats_lstm_4x": 0.231,
+            "hybrid_block_beats_lstm_2x": 0.204,
+            "hybrid_block_beats_lstm_3x": 0.271,
+            "hybrid_block_beats_lstm_4x": 0.284,
+        },
+        "modulo_only": {
+            "lstm_keeps_4x": 0.6,
+            "hybrid_block_collapses_4x": -0.6,
+            "attn_on_lstm_collapses_4x": -0.6,
+        },
+        "equal_budget": {"hybrid_block_dat_keeps_3x": 0.565, "hybrid_block_equal_collapses_3x": -0.565},
+        "frozen_is_not_dat": {"hybrid_block_dat_keeps_3x": 0.565, "hybrid_block_frozen_collapses_3x": -0.565},
     },
-    "length_curve": {
-        "parallel_gains_2x": 0.369,
-        "parallel_gains_4x": 0.342,
-        "hybrid_block_gains_2x": 0.396,
-        "hybrid_block_gains_4x": 0.342,
-        "lstm_lacks_recall": -0.67,
+    "paper": {
+        "joint_l75": {
+            "parallel_dat_keeps_3x": 0.85,
+            "parallel_ordinary_collapses_3x": -0.535,
+            "lstm_on_attn_dat_keeps_3x": 0.83,
+            "lstm_on_attn_ordinary_collapses_3x": -0.49,
+            "attn_on_lstm_dat_keeps_3x": 0.7,
+            "attn_on_lstm_ordinary_collapses_3x": -0.435,
+            "hybrid_block_dat_keeps_3x": 0.83,
+            "hybrid_block_ordinary_collapses_3x": -0.51,
+            "sandwich_dat_keeps_3x": 0.81,
+            "sandwich_ordinary_collapses_3x": -0.485,
+        },
+        "equal_budget": {
+            "hybrid_block_dat_keeps_3x": 0.83,
+            "hybrid_block_equal_collapses_3x": -0.51,
+            "parallel_dat_keeps_3x": 0.85,
+            "parallel_equal_collapses_3x": -0.535,
+        },
+        "recall_only": {
+            "transformer_beats_lstm_2x": 0.368,
+            "transformer_beats_lstm_3x": 0.424,
+            "transformer_beats_lstm_4x": 0.416,
+            "hybrid_block_beats_lstm_2x": 0.368,
+            "hybrid_block_beats_lstm_3x": 0.488,
+            "hybrid_block_beats_lstm_4x": 0.512,
+        },
     },
-    "recall_only": {
-        "transformer_beats_lstm_2x": 0.204,
-        "transformer_beats_lstm_3x": 0.236,
-        "transformer_beats_lstm_4x": 0.231,
-        "hybrid_block_beats_lstm_2x": 0.204,
-        "hybrid_block_beats_lstm_3x": 0.271,
-        "hybrid_block_beats_lstm_4x": 0.284,
-    },
-    "modulo_only": {
-        f"lstm_beats_{rival}_{m}x": 0.4 for rival in ("hybrid_block", "attn_on_lstm") for m in (2, 4)
-    },
-    "equal_budget": {"parallel_survives": 0.369},
-    "frozen_is_not_dat": {"parallel_bypass_beats_frozen": 0.25},
-    "softmax_dilution": {
+}
+for profile in BANDS:
+    BANDS[profile]["softmax_dilution"] = {
         f"{arch}_{name}": band
-        for arch in ("parallel", "hybrid_block")
+        for arch in ("hybrid_block", "parallel")
         for name, band in {
             "finds_the_pair": 0.5,
             "errs": -0.95,
             "weight_falls": 0.15,
             "weight_tracks_errors": 0.65,
         }.items()
-    },
-}
+    }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_bands_at_the_cpu_profile_are_these(name):
+@pytest.mark.parametrize(("profile", "name"), [(p, n) for p, claims in BANDS.items() for n in claims])
+def test_bands_are_these(name, profile):
     """At most is written with a minus."""
     found, premises = {}, []
-    for c in CLAIMS[name].profiles["cpu"].criteria:
+    for c in CLAIMS[name].profiles[profile].criteria:
         if c.name.endswith("_learned"):
-            premises.append((c.at_least, c.at_most, c.premise))
+            premises.append((c.at_least, c.at_most, c.success, c.premise))
+        elif c.success is not None:
+            assert (c.at_least, c.at_most) in ((0.5, None), (None, 0.5))
+            found[c.name] = c.success if c.at_most is None else -c.success
         else:
             assert (c.at_least is None) != (c.at_most is None)
             found[c.name] = -c.at_most if c.at_least is None else c.at_least
-    assert found == CPU_BANDS[name]
-    assert set(premises) == {(0.85, None, True)}
+    assert found == BANDS[profile][name]
+    assert set(premises) == {(0.85, None, None, True)}
+
+
+def test_a_band_excludes_the_sum_at_chance():
+    for claim in CLAIMS.values():
+        for c in claim.profiles["cpu"].criteria:
+            assert c.success is None or c.success > 1 / CPU.modulus + 0.3
 
 
 def compared(profile):
     """Criterion → (cell, rival, metric, sd_floor, swaps of its controls) by claim, typed once more."""
     scale = SCALES[profile]
-    some = TWO if profile == "cpu" else tuple(HYBRIDS)
-    one = TWO[:1] if profile == "cpu" else TWO
+    some = JUDGED if profile == "cpu" else tuple(HYBRIDS)
+    one = JUDGED if profile == "cpu" else TWO
+
+    def both(a, arm, multiple):
+        dat, other = f"{a}_dat", f"{a}_{arm}"
+        return {
+            f"{dat}_keeps_{multiple}x": (dat, None, at("joint", multiple), 0, [{dat: other}]),
+            f"{other}_collapses_{multiple}x": (other, None, at("joint", multiple), 0, [{other: dat}]),
+        }
 
     def at(name, multiple):
         return f"{name}@{scale.longest * multiple}"
@@ -362,13 +385,8 @@ def compared(profile):
     rows = {name: {} for name in NAMES}
     for a in some:
         dat, plain = f"{a}_dat", f"{a}_ordinary"
-        rows["joint_l75"] |= {
-            f"{a}_keeps_3x": (dat, None, at("joint", 3), 0.03, [{dat: plain}]),
-            f"{a}_gains_3x": (dat, plain, at("joint", 3), 0.03, [{dat: "lstm"}]),
-        }
-        rows["length_curve"] |= {
-            f"{a}_gains_{m}x": (dat, plain, at("joint", m), 0.03, [{dat: "lstm"}]) for m in (2, 4)
-        }
+        rows["joint_l75"] |= both(a, "ordinary", 3)
+        rows["length_curve"] |= both(a, "ordinary", 4)
         for name in ("joint_l75", "length_curve"):
             rows[name] |= {f"{c}_learned": (c, None, at("joint", 1), 0.01, []) for c in (dat, plain)}
     rows["length_curve"]["lstm_lacks_recall"] = (
@@ -376,7 +394,7 @@ def compared(profile):
         None,
         at("joint", 1),
         0.03,
-        [{"lstm": "parallel_ordinary"}],
+        [{"lstm": "hybrid_block_ordinary"}],
     )
     rivals = ["hybrid_block", "attn_on_lstm"]
     if profile == "paper":
@@ -394,18 +412,14 @@ def compared(profile):
             rows["recall_only"][f"{c}_beats_lstm_{m}x"] = row
     for c in ("lstm", *rivals):
         rows["modulo_only"][f"{c}_learned"] = (c, None, at("modulo", 1), 0.01, [])
+    rows["modulo_only"]["lstm_keeps_4x"] = ("lstm", None, at("modulo", 4), 0, [{"lstm": "untaught"}])
     for c in rivals:
-        for m in (2, 4):
-            row = ("lstm", c, at("modulo", m), 0.03, [{"lstm": "untaught"}])
-            rows["modulo_only"][f"lstm_beats_{c}_{m}x"] = row
-    for name, arm, word in (
-        ("equal_budget", "equal", "survives"),
-        ("frozen_is_not_dat", "frozen", "bypass_beats_frozen"),
-    ):
+        rows["modulo_only"][f"{c}_collapses_4x"] = (c, None, at("modulo", 4), 0, [{c: "lstm"}])
+    for name, arm in (("equal_budget", "equal"), ("frozen_is_not_dat", "frozen")):
         for a in one:
-            dat, rival = f"{a}_dat", f"{a}_{arm}"
-            rows[name][f"{a}_{word}"] = (dat, rival, at("joint", 3), 0.03, [{dat: f"{a}_ordinary"}])
-            rows[name] |= {f"{c}_learned": (c, None, at("joint", 1), 0.01, []) for c in (dat, rival)}
+            rows[name] |= both(a, arm, 3)
+            for c in (f"{a}_dat", f"{a}_{arm}"):
+                rows[name][f"{c}_learned"] = (c, None, at("joint", 1), 0.01, [])
     for a in TWO:
         dat, swap = f"{a}_dat", [{f"{a}_dat": f"{a}_untrained"}]
         rows["softmax_dilution"] |= {
@@ -433,5 +447,5 @@ def test_every_criterion_compares_this(name, profile):
 
 
 def test_the_cpu_profile_trains_for_this_long():
-    assert (CPU.lr, CPU.delay, CPU.steps, CPU.until, CPU.last) == (1e-3, 14_000, 7_000, 0.97, 500)
+    assert (CPU.lr, CPU.delay, CPU.steps, CPU.until, CPU.last) == (1.5e-3, 10_000, 7_000, 0.97, 500)
     assert (CPU.modulus, CPU.keys, CPU.longest, CPU.batch, CPU.sequences) == (5, 32, 8, 128, 1024)

@@ -253,6 +253,17 @@ def test_too_few_seeds_to_decide_are_refused_except_at_smoke(changes: dict[str, 
     assert Claim(**{**CLAIM, "profiles": {"smoke": few}}).protocol("smoke") is few
 
 
+def test_counts_that_no_outcome_could_reject_beside_others_are_refused() -> None:
+    one = dataclasses.replace(COUNT, at_least=0.5, at_most=None)
+    pair = (one, dataclasses.replace(one, name="other"))
+    alone, both = (
+        Protocol(**{**PROTOCOL, "seeds": 5, "criteria": c, "controls": ()}) for c in ((one,), pair)
+    )
+    assert Claim(**{**CLAIM, "profiles": {"cpu": alone}}).protocol("cpu") is alone
+    with pytest.raises(RecipeError, match="no count of successes in 5 seeds .* declare 6 seeds"):
+        Claim(**{**CLAIM, "profiles": {"cpu": both}})
+
+
 def test_what_seeds_can_decide_agrees_with_the_test_that_decides() -> None:
     for low, high in ((0.5, None), (None, 0.5), (0.3, None), (None, 0.1), (0.2, 0.8), (0.01, 0.6)):
         for n in range(1, 14):
@@ -261,6 +272,8 @@ def test_what_seeds_can_decide_agrees_with_the_test_that_decides() -> None:
             holds, fails = bool((test.p_holds <= ALPHA).any()), bool((test.p_fails <= ALPHA).any())
             assert decidable(one, n) == (holds and fails), (low, high, n)
             assert decidable(dataclasses.replace(one, premise=True), n) == holds, (low, high, n)
+            many = bool((test.p_fails * 4 <= ALPHA).any())
+            assert decidable(one, n, 4) == (holds and many), "Holm's correction over four criteria"
 
 
 def test_a_known_deviation_needs_evidence() -> None:

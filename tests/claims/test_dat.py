@@ -274,9 +274,9 @@ def test_figure_1_has_the_papers_values_beside_ours():
 
 
 # Every band, worked out by hand. A count: the accuracy that most seeds are to reach, with a minus that few
-# are to: at the cpu profile half way from 1/5 to DAT's (the LSTM's) printed accuracy; at the paper's DAT's less
-# 0.1, for the other arm half way between both. Recall: half of the printed gain times (1 − 1/5) / (1 − 1/10),
-# or 80 % of it.
+# are to: at the cpu profile half way from 1/5 to the printed accuracy of DAT (or the LSTM); at paper scale
+# DAT less 0.1, for the other arm half way between both. Recall: half of the printed gain times (1 − 1/5) /
+# (1 − 1/10), or 80 % of it.
 BANDS = {
     "cpu": {
         "joint_l75": {"hybrid_block_dat_keeps_3x": 0.565, "hybrid_block_ordinary_collapses_3x": -0.565},

@@ -212,6 +212,8 @@ claims that went through the functions that decide real ones (`repro/rules.py`);
   almost no spread and claims far too much: see "Where a rule is misused".
 - Success counts need five seeds. Three of three only show a probability above 0.37, and no band can be both
   reproduced by three successes and rejected by three failures: no control could be red.
+- Beside other criteria a count has to survive Holm's correction to be rejected: of a probability of at least
+  0.5 that takes six seeds with two or three criteria, seven with up to six, eight with up to twelve.
 - Repeated timings must be independent: interleave what is compared. Drifting timings are judged wrongly.
 
 ## Power against distance

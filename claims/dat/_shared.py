@@ -283,7 +283,7 @@ PILOTS = (
 )
 # No seed from 1700 on had been looked at when scale, bands, controls and hybrids were chosen.
 EARLIER = (
-    "Six earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
+    "Seven earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
     "times the lengths by seed, DAT / ordinary. First (modulus 4, 1 to 5 pairs, seeds 1000 to 1002): "
     "Parallel 0.77, 0.64, 0.60 / 0.24, 0.35, 0.21; Attn∘LSTM had not learned inside the lengths with "
     "DAT; a phase 1 that teaches every sequence another one's answers gave Parallel 0.22, 0.95, 0.35, so "

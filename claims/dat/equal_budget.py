@@ -1,6 +1,17 @@
 """Ours: does DAT still win when ordinary training gets as many samples?"""
 
-from claims.dat._shared import CHOICES, EARLIER, JUDGED, NOT_JUDGED, NOTES, PAPER, SCALES, TWO, dat_against
+from claims.dat._shared import (
+    CHOICES,
+    CPU,
+    EARLIER,
+    JUDGED,
+    NOT_JUDGED,
+    NOTES,
+    PAPER,
+    SCALES,
+    TWO,
+    dat_against,
+)
 from claims.dat.joint_l75 import AT
 from repro.claim import Claim, Protocol
 
@@ -39,6 +50,9 @@ claim = Claim(
         "costs less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm that is judged has all its extra steps at the first learning rate and the same "
         "last ones at a tenth.",
+        "What is said of the reduced scale holds for DAT and ordinary training. The arm with at least as "
+        f"many samples has no stop and {CPU.delay + CPU.steps:,} steps before the last ones; the faster "
+        "one has three times the learning rate and then the same last steps.",
         "Shown beside it: ordinary training for no longer than DAT's second phase, at three times the "
         "learning rate after a warm-up. What it gains, the rate gains without any delay.",
     ),

@@ -175,7 +175,7 @@ class Scale:
         return self.recipe(kind, (self._stage(self.delay + self.steps), self._last()))
 
     def faster(self, kind: str) -> Recipe:
-        """Return ordinary training at three times the learning rate, after a warm-up to it."""
+        """Return ordinary training at three times the learning rate, after a seventh of warm-up to it."""
         warmup = max(1, self.steps // 7)
         steps = self._stage(self.steps, share=3.0, warmup=warmup, until=self.until)
         return self.recipe(kind, (steps, self._last()))
@@ -325,7 +325,7 @@ NOT_JUDGED = (
     "LSTM∘Attn (seed 6), Attn∘LSTM (seeds 5 and 6) and Sandwich (seed 5) took 5,600 to 8,400 steps, or "
     "had not in 6,000, and ordinary LSTM∘Attn had not learned it on seeds 6, 1401 and 1500. All five are "
     "trained and shown in dat.length_curve; at the paper's scale dat.joint_l75 and dat.length_curve "
-    "judge all five.",
+    "judge all five. dat.softmax_dilution follows Parallel too."
 )
 GOES_ON = (
     "At the cpu profile training with everything ends when the training lengths are learned. At modulus "
@@ -409,10 +409,10 @@ def judged(
     """
     _, label, ordinary, dat = HYBRIDS[arch]
     column = MULTIPLES.index(multiple)
-    reach = half(dat[column] + 1 / scale.modulus)
-    kept, between = (round(dat[column] - 0.1, 3), half(ordinary[column] + dat[column]))
-    if scale is not GPU:
-        kept = between = reach
+    if scale is GPU:
+        kept, between = round(dat[column] - 0.1, 3), half(ordinary[column] + dat[column])
+    else:
+        kept = between = half(dat[column] + 1 / scale.modulus)
     delayed, other = f"{arch}_dat", f"{arch}_{arm}"
     keeps = share(
         scale, delayed, "joint", f"{label}, DAT", multiple, reach=kept, most=False, paper=dat[column]

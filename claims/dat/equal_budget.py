@@ -43,7 +43,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        *NOT_JUDGED,
+        NOT_JUDGED,
         *EARLIER,
         "Samples and optimiser steps are as many as DAT can have (where DAT stops when it has learned, "
         "the ordinary arm goes on and has more), not equal compute: without attention a step of phase 1 "

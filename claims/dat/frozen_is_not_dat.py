@@ -29,7 +29,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        *NOT_JUDGED,
+        NOT_JUDGED,
         *EARLIER,
         "The paper has no pseudocode for 'deactivating' attention; a reader may take it for freezing. "
         "The two arms differ in that alone.",

@@ -62,7 +62,7 @@ claim = Claim(
     choices=CHOICES,
     notes=(
         *NOTES,
-        *NOT_JUDGED,
+        NOT_JUDGED,
         *EARLIER,
     ),
     headline=True,

@@ -151,7 +151,7 @@ claim = Claim(
     notes=(
         *NOTES,
         FRESH,
-        *NOT_JUDGED,
+        NOT_JUDGED,
         "The Transformer alone is shown, not judged, at the cpu profile: whether it learns the sum "
         "inside the training lengths within this budget is not the paper's statement.",
     ),

@@ -22,7 +22,7 @@ MODELS = {
     "hybrid_block": ("HybridBlock", "Hybrid Block", (1.00, 0.45, 0.10, 0.10)),
     "attn_on_lstm": ("AttnOnLstm", "Attn∘LSTM", (1.00, 0.63, 0.10, 0.10)),
 }
-JUDGED = 4  # times the training lengths; the rest is shown
+AT = 4  # times the training lengths; the rest is shown
 
 
 def protocol(profile: str) -> Protocol:
@@ -33,9 +33,9 @@ def protocol(profile: str) -> Protocol:
     reach = half(1 + 1 / scale.modulus)  # half way from chance to the LSTM's printed 1.00
 
     def judged(cell: str) -> Criterion:
-        label, printed = MODELS[cell][1], MODELS[cell][2][MULTIPLES.index(JUDGED)]
+        label, printed = MODELS[cell][1], MODELS[cell][2][MULTIPLES.index(AT)]
         most = cell != "lstm"
-        return share(scale, cell, "modulo", label, JUDGED, reach=reach, most=most, paper=printed)
+        return share(scale, cell, "modulo", label, AT, reach=reach, most=most, paper=printed)
 
     kept, collapsed = judged("lstm"), [judged(rival) for rival in rivals]
     shown, plot = table(scale, "modulo", "The sum alone (Table 2)", MODELS, MULTIPLES)

@@ -166,7 +166,7 @@ claim = Claim(
     ),
     notes=(
         *NOTES,
-        *NOT_JUDGED,
+        NOT_JUDGED,
         *EARLIER,
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "

@@ -51,9 +51,9 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
         "judged": 512,
     },
 }
-# Bands, in the figure's own measure: works is at most a quarter of a guess's loss, fails at least half of it.
-# Seeds are counted: one recipe ends either way. The decoder has to have learned the task: 0.8 of the answers
-# (chance is 0.125).
+# Bands, in the figure's own measure: what works has less than a quarter of a guess's loss, what fails at
+# least half. Seeds are counted: one recipe ends either way. The decoder has to have learned the task: 0.8 of
+# the answers (chance is 0.125).
 WORKS, FAILS, LEARNED = round(math.log(SYMBOLS) / 4, 2), round(math.log(SYMBOLS) / 2, 2), 0.8
 
 
@@ -71,7 +71,7 @@ EARLIER = (
     "with 2,000 (T_f = 1, all else equal): joint 0.00 and 0.04 (seeds 7 and 8), detached 2.51 (seed 7). With "
     "T_f = 1 only the last position has an answer in its window, so that no loss "
     "asks for the needle before; only the joint dynamics gradient can teach the encoder to keep it, one "
-    "position further at a time, and whether it has arrived within the steps depends on the seed.",
+    "position further at a time, and whether it has arrived within the steps depends on the seed."
 )
 
 
@@ -106,14 +106,15 @@ def protocol(scale: str, words: str) -> Protocol:
     }
 
     def judged(arm: str, window: int, paper: str) -> Criterion:
+        end = WORKS if paper == "works" else FAILS
         return Criterion(
             name=f"{arm}-{window}-{paper}",
             kind="train",
             statement=f"{arm} dynamics gradient, T_f = {window}: share of seeds whose SMT → DMT RNN has a "
-            "loss of " + (f"more than {WORKS:g} nats" if paper == "works" else f"{FAILS:g} nats or more"),
+            f"loss of {end:g} nats or more",
             cell=f"{arm}-{window}",
             metric="loss",
-            success=WORKS if paper == "works" else FAILS,
+            success=end,
             paper=paper,
             at_most=0.5 if paper == "works" else None,
             at_least=0.5 if paper == "fails" else None,
@@ -231,7 +232,7 @@ claim = Claim(
         "8 symbols and no label noise: the figure names neither.",
     ),
     notes=(
-        *EARLIER,
+        EARLIER,
         "'Before DMT' is the same model after SMT alone, its memories read by the decoder: what DMT changes.",
     ),
 )

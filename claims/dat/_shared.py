@@ -29,8 +29,8 @@ MULTIPLES = (1, 2, 3, 4)  # of the longest training length: the paper's L = 25, 
 BOTH = ("modulo", "recall")
 PAPER_MODULUS = 10
 LEARNED = 0.85  # joint accuracy inside the training lengths; the paper prints 0.99 to 1.00 for all hybrids
-JUDGED = ("hybrid_block",)  # where the scale is reduced: see NOT_JUDGED
-TWO = ("hybrid_block", "parallel")  # the experiments of ours at paper scale, and what attention looks at
+JUDGED = ("parallel",)  # where the scale is reduced: see NOT_JUDGED
+TWO = ("parallel", "hybrid_block")  # the experiments of ours at paper scale, and what attention looks at
 
 
 @dataclass(frozen=True)
@@ -206,15 +206,15 @@ CPU = Scale(
     blocks=2,
     feed_forward=128,
     batch=128,
-    lr=1.5e-3,
-    delay=10_000,
+    lr=1e-3,
+    delay=14_000,
     steps=7000,
     until=0.97,
     last=500,
     sequences=1024,
     seeds=8,
     few=6,
-    seed_offset=700,  # seven runs came before, with seeds 1000 to 1603: see EARLIER
+    seed_offset=800,  # eight runs came before, with seeds 1000 to 1707: see EARLIER
 )
 GPU = Scale(  # an epoch of 2^14 samples is 64 steps of 256
     modulus=10,
@@ -281,9 +281,9 @@ PILOTS = (
     "by itself at three times the lengths: 0.65 (1.5e-3, 8,000 steps, 5), 0.37 (1e-3 clipped, 6,000 "
     "steps, 5); asked for the sum alone 1.00 (1.5e-3, 1,250 steps, 5)."
 )
-# No seed from 1700 on had been looked at when scale, bands, controls and hybrids were chosen.
+# No seed from 1800 on had been looked at when scale, bands, controls and hybrids were chosen.
 EARLIER = (
-    "Seven earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
+    "Eight earlier runs of dat.joint_l75 at the cpu profile decided nothing. Joint accuracy at three "
     "times the lengths by seed, DAT / ordinary. First (modulus 4, 1 to 5 pairs, seeds 1000 to 1002): "
     "Parallel 0.77, 0.64, 0.60 / 0.24, 0.35, 0.21; Attn∘LSTM had not learned inside the lengths with "
     "DAT; a phase 1 that teaches every sequence another one's answers gave Parallel 0.22, 0.95, 0.35, so "
@@ -304,7 +304,9 @@ EARLIER = (
     "0.70, 0.64 / 0.15, 0.20, 0.17, 0.76, Hybrid Block 0.86, 0.56, 0.71, 0.17 / 0.20, 0.18, 0.21, 0.15, all "
     "learned inside. A seed extrapolates or it does not, in either arm, and a mean of four says little: so "
     "seeds are counted now, with the exact binomial test (each arm's accuracy was judged by its mean, and "
-    "DAT's by its gain over ordinary training, with an LSTM alone as control).",
+    "DAT's by its gain over ordinary training, with an LSTM alone as control). Eighth (Hybrid Block alone at "
+    "1.5e-3, phase 1 of 10,000 steps, seeds 1700 to 1707): 0.87, 0.45, 0.86, 0.24, 0.13, 0.42, 0.15, 0.73 / "
+    "0.16 to 0.23, all learned inside: ordinary training always fell, DAT held on three of eight.",
     "**What seems to decide it: whether attention finds its shortcut to the sum before the LSTM has learned "
     "it.** At modulus 4 half of the sum is to know whether it is even, and at modulus 3 the LSTM is about as "
     "fast as attention, so that chance decides how ordinary training ends. The learning rate decides it too, "
@@ -316,16 +318,18 @@ EARLIER = (
     "first run the band of DAT's own accuracy had become half way from chance (1 / modulus) to the printed "
     "one, for half of the printed one.",
 )
-FRESH = "Seeds at the cpu profile start at 1700: dat.joint_l75 tells of seven runs before and of the rate."
+FRESH = "Seeds at the cpu profile start at 1800: dat.joint_l75 tells of eight runs before and of the rate."
 NOT_JUDGED = (
-    "The cpu profile judges one of the five hybrids, Hybrid Block: it alone learns recall soon after a "
-    "delay and has an ordinary arm that ends in one way. **Ordinary training of Parallel, whose head "
-    "reads the LSTM directly, often divides the work without any delay** (pilots in dat.joint_l75). "
-    "After a phase 1 the three in which LSTM and attention stand in series are slow to learn recall: "
+    "The cpu profile judges one of the five hybrids, Parallel. In the seventh run, which had this very "
+    "recipe, DAT held on four of four of its seeds and ordinary training fell on three. **Hybrid Block is "
+    "not reliable with DAT at this scale: it held on two of four seeds in the seventh run and on three of "
+    "eight in the eighth** (0.575 and 0.565 reached), where ordinary training fell on all; of those eight "
+    "the ones that took longest to learn recall after the delay are among those that fell. After a phase "
+    "1 the three in which LSTM and attention stand in series are slow to learn recall: "
     "LSTM∘Attn (seed 6), Attn∘LSTM (seeds 5 and 6) and Sandwich (seed 5) took 5,600 to 8,400 steps, or "
     "had not in 6,000, and ordinary LSTM∘Attn had not learned it on seeds 6, 1401 and 1500. All five are "
     "trained and shown in dat.length_curve; at the paper's scale dat.joint_l75 and dat.length_curve "
-    "judge all five. dat.softmax_dilution follows Parallel too."
+    "judge all five. dat.softmax_dilution follows Hybrid Block too."
 )
 GOES_ON = (
     "At the cpu profile training with everything ends when the training lengths are learned. At modulus "
@@ -334,8 +338,10 @@ GOES_ON = (
 )
 RATE = (
     f"A verdict at the cpu profile holds at its learning rate of {CPU.lr:g} (the paper's is {GPU.lr:g} at "
-    "four times the width). How ordinary training ends depends on it: see the pilots in dat.joint_l75, "
-    "and 'three times the learning rate' in dat.equal_budget."
+    "four times the width). **How ordinary training of Parallel ends depends on it: from 1.5e-3 on it "
+    "often divides the work without any delay** (pilots in dat.joint_l75; 'three times the learning rate' "
+    "in dat.equal_budget). The rate was chosen where ordinary training falls; what a verdict tells is that "
+    "a delay mends it there, not that a delay is the only way."
 )
 NOTES = (
     RATE,

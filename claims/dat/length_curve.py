@@ -70,7 +70,7 @@ def protocol(profile: str) -> Protocol:
             Control(
                 name="with attention beside it",
                 criterion="lstm_lacks_recall",
-                swap={"lstm": "hybrid_block_ordinary"},
+                swap={"lstm": "parallel_ordinary"},
             ),
             *(
                 (

@@ -208,6 +208,7 @@ class Protocol:
     Attributes:
         cells: name → recipe. A trained cell is run with `seeds` seeds from FIRST_SEED (+ `seed_offset`) on.
             Beyond smoke, train criteria need LEAST seeds, and success counts as many as can decide them.
+        shown_seeds: how many of these seeds a cell takes that no criterion and no control looks at; None: all.
         scale: what is reduced against the paper, in words ("" at the paper's scale).
         seed_offset: set when a band was changed after a run: fresh seeds, and the claim file says why.
     """
@@ -218,6 +219,7 @@ class Protocol:
     shown: tuple[Shown, ...] = ()
     plots: tuple[Plot, ...] = ()
     seeds: int = 3
+    shown_seeds: int | None = None
     scale: str = ""
     seed_offset: int = 0
 
@@ -227,6 +229,8 @@ class Protocol:
             raise RecipeError("a protocol needs at least one criterion.")
         if self.seeds < 1:
             raise RecipeError("a protocol needs at least one seed.")
+        if self.shown_seeds is not None and not 1 <= self.shown_seeds <= self.seeds:
+            raise RecipeError(f"shown_seeds must be 1 to {self.seeds}, the protocol's seeds.")
         if type(self.seed_offset) is not int or self.seed_offset < 0 or self.seed_offset % 100:
             raise RecipeError("seed_offset must be 0, 100, 200, …: fresh seeds overlap with no others.")
         if all(c.premise for c in self.criteria):

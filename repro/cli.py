@@ -177,13 +177,16 @@ def _protocol(protocol: Protocol) -> str:
         blocks.append(_table(rows, ["shown, not judged", "value", "paper"]))
     first, *others = protocol.cells
     base = protocol.cells[first]
-    blocks.append(
-        _table(list(words.settings(base).items()), [f"recipe of {first}, {protocol.seeds} seeds", ""])
-    )
+    blocks.append(_table(list(words.settings(base).items()), [f"recipe of {first}, {_seeds(protocol)}", ""]))
     if others:
         rows = [[cell, _differences(base, protocol.cells[cell])] for cell in others]
         blocks.append(_table(rows, ["other cells", f"what differs from {first}"]))
     return "\n\n".join(blocks)
+
+
+def _seeds(protocol: Protocol) -> str:
+    few = protocol.shown_seeds
+    return f"{protocol.seeds} seeds" + ("" if few is None else f", {few} for a cell that is only shown")
 
 
 def _judges(c: Criterion) -> str:

@@ -235,7 +235,8 @@ def trials(
     """Return the trials of every cell of the claim's protocol; none where it has no such profile.
 
     A cell that only identity and count criteria look at is run once; the others with `seeds` seeds, or else
-    as many as the protocol says (smoke: one). Cells of *measure* criteria are timed.
+    as many as the protocol says for what is judged and what is shown (smoke: one). Cells of *measure*
+    criteria are timed.
     """
     key = (id(claim), profile, seeds, device)
     if key not in _made:
@@ -255,11 +256,17 @@ def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[
         return {}
     exact, timed = set(_judged(protocol, EXACT)), set(_judged(protocol, ("measure",)))
     once = exact - set(_judged(protocol, ("measure", "train")))
-    many = seeds or (1 if profile == "smoke" else protocol.seeds)
+    judged = set(_judged(protocol, KINDS))
     first = FIRST_SEED + protocol.seed_offset
     starts = {cell: _start(recipe, protocol.cells) for cell, recipe in protocol.cells.items()}
 
     kept = {protocol.cells[start].digest for start in starts.values() if start is not None}
+
+    def many(cell: str) -> int:
+        if cell in once:
+            return 1
+        shown = None if cell in judged else protocol.shown_seeds
+        return seeds or (1 if profile == "smoke" else shown or protocol.seeds)
 
     def trial(cell: str, seed: int) -> Trial:
         start = starts[cell]
@@ -275,8 +282,7 @@ def _trials(claim: Claim, profile: str, seeds: int | None, device: str) -> dict[
         )
 
     return {
-        cell: tuple(trial(cell, seed) for seed in range(first, first + (1 if cell in once else many)))
-        for cell in protocol.cells
+        cell: tuple(trial(cell, seed) for seed in range(first, first + many(cell))) for cell in protocol.cells
     }
 
 

@@ -3,7 +3,7 @@
 from claims.dat._shared import (
     CHOICES,
     CPU,
-    EARLIER,
+    FRESH,
     JUDGED,
     NOT_JUDGED,
     NOTES,
@@ -22,10 +22,11 @@ def protocol(profile: str) -> Protocol:
         profile,
         TWO if profile == "paper" else JUDGED,
         {
-            "equal": "ordinary, at least as many samples",
+            "equal": "ordinary, as many samples",
             "faster": "ordinary, three times the learning rate",
         },
         AT,
+        stop=False,
     )
 
 
@@ -34,25 +35,26 @@ def protocol(profile: str) -> Protocol:
 claim = Claim(
     id="dat.equal_budget",
     paper=PAPER,
-    title="DAT against ordinary training with at least as many samples",
+    title="DAT against ordinary training with as many samples",
     source="not in the paper: an experiment of ours",
     statement="Hypothesis: at three times the training lengths DAT keeps both abilities (as "
-    "dat.joint_l75 asks for it) and ordinary training does not, even with at least as many samples as "
-    "DAT, phase 1 included.",
+    "dat.joint_l75 asks for it) and ordinary training does not, even with as many samples as DAT, "
+    "phase 1 included.",
     profiles={name: protocol(name) for name in SCALES},
     choices=CHOICES,
     notes=(
         *NOTES,
         NOT_JUDGED,
-        *EARLIER,
-        "Samples and optimiser steps are as many as DAT can have (where DAT stops when it has learned, "
-        "the ordinary arm goes on and has more), not equal compute: without attention a step of phase 1 "
+        FRESH,
+        "Samples and optimiser steps are equal, no arm that is judged stops before their number; that is not "
+        "equal compute: without attention a step of phase 1 "
         "costs less than one of the whole model, so the ordinary arm has more arithmetic.",
         "The ordinary arm that is judged has all its extra steps at the first learning rate and the same "
         "last ones at a tenth.",
-        "What is said of the reduced scale holds for DAT and ordinary training. The arm with at least as "
-        f"many samples has no stop and {CPU.delay + CPU.steps:,} steps before the last ones; the faster "
-        "one has three times the learning rate and then the same last steps.",
+        "What is said of the reduced scale holds for the other arms: here DAT has all of its "
+        f"{CPU.steps:,} steps with everything, and the arm with as many samples {CPU.delay + CPU.steps:,} "
+        "before the last ones; the faster one has three times the learning rate and then the same last "
+        "steps.",
         "Shown beside it: ordinary training for no longer than DAT's second phase, at three times the "
         "learning rate after a warm-up. What it gains, the rate gains without any delay.",
     ),

@@ -1,6 +1,6 @@
 """Ours: attention frozen while its output takes part, against true bypass."""
 
-from claims.dat._shared import CHOICES, EARLIER, JUDGED, NOT_JUDGED, NOTES, PAPER, SCALES, TWO, dat_against
+from claims.dat._shared import CHOICES, FRESH, JUDGED, NOT_JUDGED, NOTES, PAPER, SCALES, TWO, dat_against
 from claims.dat.joint_l75 import AT
 from repro.claim import Claim, Protocol
 
@@ -30,7 +30,7 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        *EARLIER,
+        FRESH,
         "The paper has no pseudocode for 'deactivating' attention; a reader may take it for freezing. "
         "The two arms differ in that alone.",
         "Shown beside them: DAT's schedule with a phase 1 that teaches every sequence another one's "

@@ -1,12 +1,8 @@
 """Fig. 1 at L = 75: at three times the training lengths DAT keeps both abilities, ordinary training not."""
 
-from collections.abc import Sequence
-
 from claims.dat._shared import (
     CHOICES,
     EARLIER,
-    HYBRIDS,
-    JUDGED,
     NOT_JUDGED,
     NOTES,
     PAPER,
@@ -14,8 +10,12 @@ from claims.dat._shared import (
     WORDS,
     arms_learned,
     both_arms,
+    collapses,
+    control_cells,
     curve,
-    judged,
+    gain,
+    judged_hybrids,
+    keeps,
     parts_plot,
     parts_shown,
 )
@@ -24,19 +24,23 @@ from repro.claim import Claim, Protocol
 AT = 3
 
 
-def protocol(profile: str, some: Sequence[str]) -> Protocol:
-    """Return the protocol of one profile for some of the hybrids."""
+def protocol(profile: str) -> Protocol:
+    """Return the protocol of one profile."""
     scale = SCALES[profile]
-    pairs = [pair for a in some for pair in judged(scale, a, AT)]
+    some = judged_hybrids(scale)
+    pairs = [pair for a in some for pair in (keeps(scale, a, AT), collapses(scale, a, AT))]
     labels = {a: {f"{a}_ordinary": "ordinary", f"{a}_dat": "DAT"} for a in some}
     return Protocol(
-        cells={name: r for a in some for name, r in both_arms(scale, a).items()},
+        cells={
+            **{name: r for a in some for name, r in both_arms(scale, a).items()},
+            **control_cells(scale, some),
+        },
         criteria=(
             *(c for a in some for c in arms_learned(scale, a)),
             *(criterion for criterion, _ in pairs),
         ),
         controls=tuple(control for _, control in pairs),
-        shown=tuple(s for a in some for s in parts_shown(scale, a, labels[a])),
+        shown=tuple(s for a in some for s in (gain(scale, a, AT), *parts_shown(scale, a, labels[a]))),
         plots=tuple(p for a in some for p in (curve(scale, a), parts_plot(scale, a, labels[a]))),
         scale=WORDS[profile],
         seeds=scale.seeds,
@@ -44,8 +48,8 @@ def protocol(profile: str, some: Sequence[str]) -> Protocol:
     )
 
 
-# Bands, written before the runs they judge: see `judged`. Seeds are counted since the seventh run, in which
-# both arms came out either way.
+# Bands, written before the runs they judge: see `keeps` and `collapses`. Seeds are counted since the seventh
+# run, in which both arms came out either way.
 claim = Claim(
     id="dat.joint_l75",
     paper=PAPER,
@@ -54,11 +58,7 @@ claim = Claim(
     statement="Modulo-10 sum and recall, training lengths up to 25, joint accuracy at L = 75, ordinary / "
     "DAT: LSTM∘Attn 0.05 / 0.93, Attn∘LSTM 0.07 / 0.80, Hybrid Block 0.09 / 0.93, Sandwich 0.06 / 0.91, "
     "Parallel 0.12 / 0.95.",
-    profiles={
-        "smoke": protocol("smoke", JUDGED),
-        "cpu": protocol("cpu", JUDGED),
-        "paper": protocol("paper", tuple(HYBRIDS)),
-    },
+    profiles={name: protocol(name) for name in SCALES},
     choices=CHOICES,
     notes=(
         *NOTES,

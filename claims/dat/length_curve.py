@@ -11,12 +11,15 @@ from claims.dat._shared import (
     NOTES,
     PAPER,
     SCALES,
+    SHOWN_SEEDS,
     WORDS,
     arms_learned,
     both_arms,
+    collapses,
+    control_cells,
     curve,
-    judged,
     judged_hybrids,
+    keeps,
     learned,
     parts_plot,
 )
@@ -31,7 +34,8 @@ TRANSFORMER_MOST, LSTM_MOST = 0.54, 0.67
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile."""
     scale = SCALES[profile]
-    pairs = [pair for a in judged_hybrids(scale) for pair in judged(scale, a, MULTIPLES[-1])]
+    some = judged_hybrids(scale)
+    pairs = [pair for a in some for pair in (keeps(scale, a, 2), collapses(scale, a, 2), keeps(scale, a, 4))]
     transformer = (
         learned(scale, "transformer", "Transformer only", paper=TRANSFORMER[0]),
         Criterion(
@@ -49,9 +53,10 @@ def protocol(profile: str) -> Protocol:
         cells={
             **{name: r for a in HYBRIDS for name, r in both_arms(scale, a).items()},
             **{name: scale.ordinary(kind) for name, (kind, _) in ALONE.items()},
+            **control_cells(scale, some),
         },
         criteria=(
-            *(c for a in judged_hybrids(scale) for c in arms_learned(scale, a)),
+            *(c for a in some for c in arms_learned(scale, a)),
             *(criterion for criterion, _ in pairs),
             Criterion(
                 name="lstm_lacks_recall",
@@ -131,12 +136,14 @@ def protocol(profile: str) -> Protocol:
             ),
         ),
         scale=WORDS[profile],
-        seeds=scale.few,
+        seeds=scale.seeds,
+        shown_seeds=SHOWN_SEEDS,
         seed_offset=scale.seed_offset,
     )
 
 
-# Bands as in dat.joint_l75, written before the runs; judged at the longest, the rest is shown.
+# Bands as in dat.joint_l75, written before the runs; it judges three times the lengths. Ordinary training is
+# judged at twice the lengths: what it has lost there it does not find beyond.
 claim = Claim(
     id="dat.length_curve",
     paper=PAPER,

@@ -2,7 +2,7 @@
 
 from claims.dat._shared import (
     CHOICES,
-    EARLIER,
+    FRESH,
     HYBRIDS,
     MULTIPLES,
     NOT_JUDGED,
@@ -167,7 +167,7 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        *EARLIER,
+        FRESH,
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "
         "temperature.",

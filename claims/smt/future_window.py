@@ -200,6 +200,7 @@ def protocol(scale: str, words: str) -> Protocol:
         ),
         scale=words,
         seeds=3 if scale == "smoke" else 8,
+        shown_seeds=3,
         seed_offset=300 if scale == "cpu" else 0,  # see EARLIER
     )
 

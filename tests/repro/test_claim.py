@@ -105,6 +105,8 @@ def test_a_criterion_that_can_be_judged_is_accepted(changes: dict[str, Any]) -> 
         ({"criteria": ()}, "at least one criterion"),
         ({"criteria": (Criterion(**{**TRAIN, "premise": True}),)}, "a criterion that is no premise"),
         ({"seeds": 0}, "at least one seed"),
+        ({"shown_seeds": 0}, "shown_seeds must be 1 to 3, the protocol's seeds."),
+        ({"shown_seeds": 4}, "shown_seeds must be 1 to 3, the protocol's seeds."),
         ({"criteria": (Criterion(**TRAIN), Criterion(**TRAIN))}, "two criteria share a name: solves"),
         ({"controls": (Control(**CONTROL), Control(**CONTROL))}, "two controls share a name: off"),
         ({"cells": {"sab": RECIPE}}, "control 'off' names the cell 'blind'; known cells: sab."),

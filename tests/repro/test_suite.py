@@ -1,6 +1,7 @@
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,18 @@ def test_seeds_and_timing_follow_the_criteria() -> None:
     assert {len(some) for some in suite.trials(claim(MIXED), "smoke").values()} == {1}
     assert {cell: len(some) for cell, some in suite.trials(claim(MIXED), "cpu", 2).items()}["ours"] == 2
     assert suite.trials(claim(MIXED), "paper") == {}
+
+
+def test_a_cell_that_is_only_shown_takes_the_seeds_declared_for_it() -> None:
+    few = claim(dataclasses.replace(MIXED, shown_seeds=2))
+
+    def seeds(*given: Any) -> dict[str, int]:
+        return {cell: len(some) for cell, some in suite.trials(few, *given).items()}
+
+    assert seeds("cpu") == {"id": 1, "fast": 4, "slow": 4, "ours": 4, "off": 4, "plot": 2}
+    assert set(seeds("smoke").values()) == {1}
+    assert seeds("cpu", 3)["plot"] == 3, "what the user asks for holds for every cell"
+    assert [t.seed for t in suite.trials(few, "cpu")["plot"]] == [1100, 1101]
 
 
 def test_a_kind_needs_its_cells_its_controls_and_the_last_one_what_is_only_shown() -> None:

@@ -208,7 +208,7 @@ class Protocol:
     Attributes:
         cells: name → recipe. A trained cell is run with `seeds` seeds from FIRST_SEED (+ `seed_offset`) on.
             Beyond smoke, train criteria need LEAST seeds, and success counts as many as can decide them.
-        shown_seeds: how many of these seeds a cell takes that no criterion and no control looks at; None: all.
+        shown_seeds: how many of these seeds a cell takes that no criterion or control looks at; None: all.
         scale: what is reduced against the paper, in words ("" at the paper's scale).
         seed_offset: set when a band was changed after a run: fresh seeds, and the claim file says why.
     """

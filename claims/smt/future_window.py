@@ -52,24 +52,25 @@ SCALES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 # Bands, in the figure's own measure: what works has less than a quarter of a guess's loss, what fails at
-# least half. Seeds are counted: one recipe ends either way. The decoder has to have learned the task: 0.8 of
-# the answers (chance is 0.125).
+# least half. Means: if seeds of one recipe end either way the interval is wide and decides nothing. The
+# decoder has to have learned the task: 0.8 of the answers (chance is 0.125).
 WORKS, FAILS, LEARNED = round(math.log(SYMBOLS) / 4, 2), round(math.log(SYMBOLS) / 2, 2), 0.8
 
 
 EARLIER = (
-    "Three earlier runs at the cpu profile decided nothing. The first two, at T = 16 for 64, contradict each "
-    "other. The first (seeds 1000 to 1002) was judged by the accuracy of the RNN: detached with T_f = 1 had "
-    "0.36, 0.57, 0.59, where at most 0.5 was to be shown; its loss, which the figure plots, was 1.81, 1.71, "
-    "1.70 nats (a guess: 2.08), that of joint with T_f = 1 0.14, 0.21, 0.00 and of detached with T_f = 16 "
-    "0.00, 0.32, 0.00. So the second (seeds 1100 to 1102) was judged by the loss, with bands that exclude "
-    "each other, written with these numbers in view: detached with T_f = 1 had 0.19, 0.35, 0.15, so that "
-    "there it worked, as all other arms did, and two controls that were to fail, joint with the gradient cut "
-    "and with a window of one answer, did not. Six seeds of one recipe lie between 0.15 and 1.81. The third "
-    "(T = 32, seeds 1200 and 1201, broken off): joint with T_f = 1 2.04 and 2.02, detached with T_f = 1 2.02 "
-    "and 1.97, joint with T_f = 32 0.00 and 0.00, detached with T_f = 32 0.01, after 1,000 SMT steps; pilots "
-    "with 2,000 (T_f = 1, all else equal): joint 0.00 and 0.04 (seeds 7 and 8), detached 2.51 (seed 7). With "
-    "T_f = 1 only the last position has an answer in its window, so that no loss "
+    "Three earlier runs at the cpu profile decided nothing. The first two, at T = 16 for 64, contradict "
+    "each other. The first (seeds 1000 to 1002) was judged by the accuracy of the RNN: detached with T_f "
+    "= 1 had 0.36, 0.57, 0.59, where at most 0.5 was to be shown; its loss, which the figure plots, was "
+    "1.81, 1.71, 1.70 nats (a guess: 2.08), that of joint with T_f = 1 0.14, 0.21, 0.00 and of detached "
+    "with T_f = 16 0.00, 0.32, 0.00. So the second (seeds 1100 to 1102) was judged by the loss, with "
+    "bands that exclude each other, written with these numbers in view: detached with T_f = 1 had 0.19, "
+    "0.35, 0.15, so that there it worked, as all other arms did, and two controls that were to fail, "
+    "joint with the gradient cut and with a window of one answer, did not. Six seeds of one recipe lie "
+    "between 0.15 and 1.81. The third (T = 32, seeds 1200 and 1201, broken off): joint with T_f = 1 2.04 "
+    "and 2.02, detached with T_f = 1 2.02 and 1.97, joint with T_f = 32 0.00 and 0.00, detached with T_f "
+    "= 32 0.01, after 1,000 SMT steps; pilots with 2,000 (T_f = 1, all else equal): joint 0.00 and 0.04 "
+    "(seeds 7 and 8), detached 2.51 (seed 7). A design that counts eight seeds was never run: it takes "
+    "twice the time. With T_f = 1 only the last position has an answer in its window, so that no loss "
     "asks for the needle before; only the joint dynamics gradient can teach the encoder to keep it, one "
     "position further at a time, and whether it has arrived within the steps depends on the seed."
 )
@@ -106,18 +107,16 @@ def protocol(scale: str, words: str) -> Protocol:
     }
 
     def judged(arm: str, window: int, paper: str) -> Criterion:
-        end = WORKS if paper == "works" else FAILS
         return Criterion(
             name=f"{arm}-{window}-{paper}",
             kind="train",
-            statement=f"{arm} dynamics gradient, T_f = {window}: share of seeds whose SMT → DMT RNN has a "
-            f"loss of {end:g} nats or more",
+            statement=f"{arm} dynamics gradient, T_f = {window}: loss of the SMT → DMT RNN (nats)",
             cell=f"{arm}-{window}",
             metric="loss",
-            success=end,
+            sd_floor=0.05,
             paper=paper,
-            at_most=0.5 if paper == "works" else None,
-            at_least=0.5 if paper == "fails" else None,
+            at_most=WORKS if paper == "works" else None,
+            at_least=FAILS if paper == "fails" else None,
         )
 
     def learned(cell: str) -> Criterion:
@@ -199,7 +198,7 @@ def protocol(scale: str, words: str) -> Protocol:
             ),
         ),
         scale=words,
-        seeds=3 if scale == "smoke" else 8,
+        seeds=3 if scale == "smoke" else 4,
         shown_seeds=3,
         seed_offset=300 if scale == "cpu" else 0,  # see EARLIER
     )
@@ -226,8 +225,7 @@ claim = Claim(
     choices=(
         *choices("20,000 for SMT at paper scale, 1,500 for DMT as in the released code"),
         f"Judged by the loss, which the figure plots; the accuracy is shown. It works below {WORKS:g} "
-        f"nats, a quarter of a guess's ln {SYMBOLS}, and fails from {FAILS:g} on, half of it; one recipe "
-        "ends either way, so seeds are counted.",
+        f"nats, a quarter of a guess's ln {SYMBOLS}, and fails from {FAILS:g} on, half of it.",
         "Judged at T_f = 1 and T_f = T; what lies between is shown, since the figure does not say from "
         "where on a window works.",
         "8 symbols and no label noise: the figure names neither.",

@@ -9,14 +9,13 @@ GAINS = (0.5, 1.0, 2.0, 4.0)
 # Bands: "orders of magnitude" is at least two decades; flat is within one and a half, the most that attention
 # over a window of T tokens thins the memory's share by. The two bands do not touch.
 SPANS, FLAT = 2.0, 1.5
+SHORT, LARGE = 3, 8.0  # the controls: a rollout too short to span, a scale at which none stays flat
 
 
-def protocol(
-    length: int, size: int, arguments: dict[str, int], gains: tuple[float, ...], words: str
-) -> Protocol:
+def protocol(length: int, size: int, arguments: dict[str, int], words: str, seed_offset: int = 0) -> Protocol:
     """Return the protocol of one profile."""
 
-    def cell(path: str) -> Recipe:
+    def cell(path: str, length: int = length, gains: tuple[float, ...] = GAINS) -> Recipe:
         return Recipe(
             task=part("reference.tasks.retrieval.Retrieval", length=length, symbols=SYMBOLS),
             model=model(arguments, SYMBOLS + 1),
@@ -29,7 +28,12 @@ def protocol(
 
     names = {"bptt": "BPTT", "smt": "SMT"}
     return Protocol(
-        cells={"bptt": cell("unrolled"), "smt": cell("decoder")},
+        cells={
+            "bptt": cell("unrolled"),
+            "smt": cell("decoder"),
+            "bptt-short": cell("unrolled", length=SHORT),
+            "bptt-large": cell("unrolled", gains=(LARGE,)),
+        },
         criteria=(
             Criterion(
                 name="bptt-spans",
@@ -53,13 +57,17 @@ def protocol(
             ),
         ),
         controls=(
-            Control(name="through the decoder only", criterion="bptt-spans", swap={"bptt": "smt"}),
-            Control(name="through the recurrence", criterion="smt-flat", swap={"smt": "bptt"}),
+            Control(name=f"over {SHORT} steps", criterion="bptt-spans", swap={"bptt": "bptt-short"}),
+            Control(
+                name=f"through the recurrence at scale {LARGE:g}",
+                criterion="smt-flat",
+                swap={"smt": "bptt-large"},
+            ),
         ),
         shown=tuple(
             Shown(cell=c, metric=f"span_at_{gain:g}", label=f"{w}, initial scale {gain:g}")
             for c, w in names.items()
-            for gain in gains
+            for gain in GAINS
         ),
         plots=(
             Plot(
@@ -72,12 +80,13 @@ def protocol(
                 lines=tuple(
                     Line(cell=c, metrics=(f"norms_at_{gain:g}",), label=f"{w}, scale {gain:g}")
                     for c, w in names.items()
-                    for gain in gains
+                    for gain in GAINS
                 ),
             ),
         ),
         seeds=5,
         scale=words,
+        seed_offset=seed_offset,
     )
 
 
@@ -91,17 +100,15 @@ claim = Claim(
         "BPTT spans orders of magnitude, SMT stays flat."
     ),
     profiles={
-        "smoke": protocol(
-            8, 2, {**PAPER_MODEL, "width": 16, "heads": 2, "memory": 2}, GAINS, "T=8, width 16"
-        ),
+        "smoke": protocol(8, 2, {**PAPER_MODEL, "width": 16, "heads": 2, "memory": 2}, "T=8, width 16"),
         "cpu": protocol(
             64,
             4,
             {**PAPER_MODEL, "width": 64, "heads": 4, "memory": 4},
-            GAINS,
             "Width 64 for 256 and 4 memory tokens for 16; T=64 and the layers as in the paper.",
+            seed_offset=100,  # see the last note
         ),
-        "paper": protocol(64, 32, dict(PAPER_MODEL), GAINS, ""),
+        "paper": protocol(64, 32, dict(PAPER_MODEL), ""),
     },
     choices=(
         "Initial scales: torch's own initialisation of linear layers with every matrix of updater, decoder "
@@ -117,5 +124,8 @@ claim = Claim(
         "decades, around the band of 2.",
         "SMT's gradient is not quite flat: a window of T tokens leaves the memory a smaller share of "
         "attention.",
+        "A first run (seeds 1000 to 1004) reproduced the claim with each arm as the other's control, so "
+        "that it could not have come out not reproduced; the controls are cells of their own now, the "
+        "bands are the same and the seeds fresh.",
     ),
 )

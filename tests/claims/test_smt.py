@@ -150,7 +150,12 @@ HOLDS = {
         "isolation": {"encoder_from_dynamics": 0},
         "isolation-broken": {"encoder_from_dynamics": 0.1},
     },
-    "gradient_flow": {"bptt": {"worst_span": 9.0}, "smt": {"worst_span": 1.0}},
+    "gradient_flow": {
+        "bptt": {"worst_span": 9.0},
+        "smt": {"worst_span": 1.0},
+        "bptt-short": {"worst_span": 0.5},
+        "bptt-large": {"worst_span": 50.0},
+    },
 }
 
 
@@ -209,8 +214,10 @@ def verdict(name, changes):
         ("future_window", {"detached-1": {"loss": 0.1}}, "not reproduced"),
         ("future_window", {"detached-1": {"teacher_accuracy": 0.2}}, "inconclusive"),  # learned nothing
         ("future_window", {"joint-32": {"teacher_accuracy": 0.2}}, "inconclusive"),
-        ("gradient_flow", {"bptt": {"worst_span": 1.0}}, "inconclusive"),
-        ("gradient_flow", {"smt": {"worst_span": 2.5}}, "inconclusive"),
+        ("gradient_flow", {"bptt": {"worst_span": 1.0}}, "not reproduced"),
+        ("gradient_flow", {"smt": {"worst_span": 2.5}}, "not reproduced"),
+        ("gradient_flow", {"bptt-short": {"worst_span": 3.0}}, "inconclusive"),
+        ("gradient_flow", {"bptt-large": {"worst_span": 1.0}}, "inconclusive"),
     ],
 )
 def test_the_bands_tell_the_claim_from_its_rivals(name, changes, expected):

@@ -80,9 +80,9 @@ def protocol(profile: str) -> Protocol:
             *(
                 (
                     Control(
-                        name="with a delayed LSTM beside it",
+                        name="an LSTM that knows the sum alone",
                         criterion="transformer_collapses",
-                        swap={"transformer": "parallel_dat"},
+                        swap={"transformer": "lstm_sum"},
                     ),
                 )
                 if scale is GPU

@@ -432,7 +432,7 @@ def compared(profile):
         rows["length_curve"] |= {
             "transformer_learned": ("transformer", None, at("joint", 1), 0.01, []),
             "transformer_collapses": (
-                ("transformer", None, at("joint", 2), 0.03, [{"transformer": "parallel_dat"}])
+                ("transformer", None, at("joint", 2), 0.03, [{"transformer": "lstm_sum"}])
             ),
         }
     for c in ("transformer", "hybrid_block"):

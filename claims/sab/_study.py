@@ -7,7 +7,7 @@ from typing import Any
 from claims.sab._copy import GPU, SMOKE, Scale
 from claims.sab.copy_t300 import SEED_OFFSET as SEED_OFFSET
 from claims.sab.copy_t300 import SMALL as SMALL
-from repro.claim import Criterion, Line, Plot
+from repro.claim import Control, Criterion, Line, Plot
 from repro.recipe import Recipe, part
 
 TINY = replace(SMOKE, multiples=(1,))
@@ -16,8 +16,10 @@ SHORT = replace(SMALL, delay=10)  # T = 100, reduced as SMALL reduces T = 300
 LONG_PAPER, SHORT_PAPER = GPU, replace(GPU, delay=100)
 
 
-def learned(cell: str, scale: Scale, at_least: float, label: str, paper: float | None = None) -> Criterion:
-    """Return the premise that a cell has learned the task."""
+def learned(
+    cell: str, scale: Scale, at_least: float, label: str, reduced: str, paper: float | None = None
+) -> Criterion:
+    """Return the criterion that a cell has learned the task; where the scale is reduced it is a premise."""
     return Criterion(
         name=f"{cell}_learned",
         kind="train",
@@ -27,8 +29,13 @@ def learned(cell: str, scale: Scale, at_least: float, label: str, paper: float |
         at_least=at_least,
         sd_floor=0.02,
         paper=paper,
-        premise=True,
+        premise=bool(reduced),
     )
+
+
+def nothing_read(cell: str, without: str) -> Control:
+    """Return the control of `learned`: nothing is read."""
+    return Control(name=f"nothing read, {cell} learned", criterion=f"{cell}_learned", swap={cell: without})
 
 
 def gain(name: str, cell: str, rival: str, scale: Scale, printed: float, statement: str) -> Criterion:
@@ -69,6 +76,7 @@ def variants(scale: Scale) -> dict[str, Recipe]:
         "naive": naive,
         "stored_output": naive.but(model={"memory": "output"}),
         "bounded_sum": naive.but(model={"denominator": 1.0}),
+        "naive_no_retrieval": naive.but(model={"retrieval": "none"}),
     }
 
 

@@ -1,8 +1,22 @@
 """The figure of Table 3: while SAB learns, the output steps come to read the states of the first inputs."""
 
+from dataclasses import replace
+
 from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import FRESH, LONG_PAPER, SMALL, TINY, learned, learning, variants
+from claims.sab._study import (
+    FRESH,
+    LONG_PAPER,
+    SMALL,
+    TINY,
+    learned,
+    learning,
+    nothing_read,
+    traced,
+    variants,
+)
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
+
+EPOCH = 10_000  # steps
 
 
 def protocol(scale: Scale, reduced: str = "") -> Protocol:
@@ -11,12 +25,13 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
     cells = {
         "sab": sab,
         "untrained": sab.but(stage={"steps": 1}),
+        "no_retrieval": traced(scale.sab(retrieval="none"), scale),  # sab.fragility's
     }
     images = {"sab": "after training", "untrained": "after one step"}
     return Protocol(
         cells=cells,
         criteria=(
-            learned("sab", scale, 0.9, "SAB"),
+            learned("sab", scale, 0.9, "SAB", reduced),
             Criterion(
                 name="reads_the_first_inputs",
                 kind="train",
@@ -39,7 +54,11 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
                 paper="the figure shows a move from all over the sequence",
             ),
         ),
-        controls=(Control(name="untrained", criterion="reads_the_first_inputs", swap={"sab": "untrained"}),),
+        controls=(
+            nothing_read("sab", "no_retrieval"),
+            Control(name="untrained", criterion="reads_the_first_inputs", swap={"sab": "untrained"}),
+            Control(name="nothing read", criterion="moves_there", swap={"sab": "no_retrieval"}),
+        ),
         shown=(
             Shown(cell="untrained", metric="early_weight", label="weight on the first states, one step in"),
             Shown(
@@ -88,12 +107,11 @@ claim = Claim(
             f"T = 30, which the figure does not print; 5 symbols instead of 10; at most {SMALL.steps:,} "
             "steps of 64 sequences, a fifth of an epoch of the released code; k_trunc 2 instead of 5.",
         ),
-        "paper": protocol(LONG_PAPER),
+        "paper": protocol(replace(LONG_PAPER, steps=EPOCH)),
     },
     choices=(
         *CHOICES,
-        "An epoch is 640,000 sequences, as in the released code: 10,000 steps of 64. The paper profile "
-        "trains two of them at most.",
+        f"An epoch is 640,000 sequences, as in the released code: {EPOCH:,} steps of 64.",
         "A map is the mean over 64 fresh sequences after training; the figure's state of training within "
         "the epoch is not printed.",
     ),

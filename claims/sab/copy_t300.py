@@ -56,7 +56,7 @@ def protocol(
         ),
         controls=tuple(
             Control(name=f"{what}, {criterion}", criterion=criterion, swap={"sab": cell})
-            for criterion in ("beats_tbptt", "beats_bptt")
+            for criterion in ("sab_solves", "beats_tbptt", "beats_bptt")
             for what, cell in CONTROLS.items()
         ),
         shown=(

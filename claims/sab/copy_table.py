@@ -12,8 +12,9 @@ from claims.sab._study import (
     TINY,
     gain,
     learned,
+    nothing_read,
 )
-from repro.claim import Claim, Control, Line, Plot, Protocol, Shown
+from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe
 
 # Table 1, by T: (BPTT, full self-attention, TBPTT-20, SAB(1,1), SAB(1,5), SAB(5,5))
@@ -63,7 +64,9 @@ def arms(scale: Scale) -> dict[str, Recipe]:
 def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = "") -> Protocol:
     """Return the protocol; `bptt_at` names the columns where SAB is judged against full BPTT."""
     cells: dict[str, Recipe] = {}
-    criteria, controls, shown = [], [], []
+    criteria: list[Criterion] = []
+    controls: list[Control] = []
+    shown: list[Shown] = []
     for delay, scale in scales.items():
         printed = TABLE_1[delay]
         cells |= {f"{name}_{delay}": recipe for name, recipe in arms(scale).items()}
@@ -83,8 +86,9 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
             return name
 
         criteria.append(
-            learned(f"sab_5_5_{delay}", scale, 0.9, f"T = {delay}: SAB (5, 5)", printed["sab_5_5"])
+            learned(f"sab_5_5_{delay}", scale, 0.9, f"T = {delay}: SAB (5, 5)", reduced, printed["sab_5_5"])
         )
+        controls.append(nothing_read(f"sab_5_5_{delay}", f"sab_5_5_no_retrieval_{delay}"))
         judged = [ahead("sab_5_5", "tbptt")]
         if printed["sab_1_1"] - printed["tbptt"] > LEAST:
             judged.append(ahead("sab_1_1", "tbptt"))

@@ -94,7 +94,7 @@ def protocol(sizes: dict[int, Size], learned: float, reduced: str = "") -> Proto
                 cell=f"sab_{length}",
                 metric="mse",
                 at_most=learned,
-                sd_floor=0.001,
+                sd_floor=learned / 20,
                 premise=bool(reduced),
             ),
             Criterion(

@@ -68,7 +68,7 @@ NAIVE: Mapping[str, Any] = {"model": {"input_scale": 1.0, "recurrent_scale": 1.0
 
 
 def variants(scale: Scale) -> dict[str, Recipe]:
-    """Return the traced cells of sab.fragility; sab.attention_map shares its default."""
+    """Return the traced cells of sab.fragility, of which sab.attention_map has two."""
     sab = traced(scale.sab(), scale)
     naive = sab.but(**NAIVE)
     return {
@@ -77,6 +77,7 @@ def variants(scale: Scale) -> dict[str, Recipe]:
         "stored_output": naive.but(model={"memory": "output"}),
         "bounded_sum": naive.but(model={"denominator": 1.0}),
         "naive_no_retrieval": naive.but(model={"retrieval": "none"}),
+        "no_retrieval": traced(scale.sab(retrieval="none"), scale),
     }
 
 

@@ -121,7 +121,7 @@ def protocol(sizes: dict[int, Size], learned: float, reduced: str = "") -> Proto
                 ("memories shuffled between sequences", "shuffled"),
             )
         ]
-        if not reduced:
+        if not reduced:  # at a reduced scale it is a premise, not a statement
             controls.append(
                 Control(
                     name=f"retrieval disabled, learned at T = {length}",

@@ -11,7 +11,6 @@ from claims.sab._study import (
     learned,
     learning,
     nothing_read,
-    traced,
     variants,
 )
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
@@ -21,11 +20,12 @@ EPOCH = 10_000  # steps
 
 def protocol(scale: Scale, reduced: str = "") -> Protocol:
     """Return the protocol at one scale."""
-    sab = variants(scale)["default"]
+    shared = variants(scale)
+    sab = shared["default"]
     cells = {
         "sab": sab,
         "untrained": sab.but(stage={"steps": 1}),
-        "no_retrieval": traced(scale.sab(retrieval="none"), scale),  # sab.fragility's
+        "no_retrieval": shared["no_retrieval"],
     }
     images = {"sab": "after training", "untrained": "after one step"}
     return Protocol(

@@ -1,7 +1,7 @@
 """How often SAB learns, and what the runs that don't have in common: states that grow."""
 
 from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import FRESH, SMALL, TINY, learning, traced, variants
+from claims.sab._study import FRESH, SMALL, TINY, learning, variants
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 SEEDS = 10
@@ -18,7 +18,6 @@ DEPARTURES = ("stored_output", "bounded_sum")
 def protocol(scale: Scale, reduced: str = "") -> Protocol:
     """Return the protocol at one scale."""
     accuracy = scale.accuracy()
-    cells = {**variants(scale), "no_retrieval": traced(scale.sab(retrieval="none"), scale)}
     shown = {
         accuracy: "accuracy",
         "hidden_norm_last": "mean ‖h‖ at the last step",
@@ -29,7 +28,7 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
     }
     steps = tuple(float(t + 1) for t in range(scale.delay + 2 * scale.symbols))
     return Protocol(
-        cells=cells,
+        cells=variants(scale),
         criteria=(
             Criterion(
                 name="default_learns",

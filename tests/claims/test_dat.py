@@ -11,11 +11,11 @@ from reference.measure import hybrid_speed
 from repro import claim as claims_module
 from repro.engine import Training, run
 from repro.recipe import Recipe, Stop
-from repro.record import Record
 from repro.source import check_arguments, root
 from repro.suite import FIRST_SEED, trials
 from repro.trial import Trial
 from repro.verdict import decide_claim
+from tests.toys import made_up
 
 FOLDER = Path(__file__).parents[2] / "claims" / "dat"
 NAMES = (
@@ -584,15 +584,7 @@ def test_counts_can_end_either_way(name, right, low, verdict):
         metrics = dict.fromkeys((c.metric for c in protocol.criteria), far) | {
             inside: 0.3 if cell == "lstm" else 0.99
         }
-        return Record(
-            key=f"{cell}-{seed}",
-            recipe=protocol.cells[cell].to_plain(),
-            seed=FIRST_SEED + seed,
-            device="cpu",
-            device_class="cpu",
-            sources={},
-            metrics=metrics,
-        )
+        return made_up(cell, protocol.cells[cell], FIRST_SEED + seed, metrics)
 
     records = {cell: [record(cell, seed) for seed in range(protocol.seeds)] for cell in protocol.cells}
     decided = decide_claim(f"dat.{name}", protocol, records, "cpu")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from repro.claim import FIRST_SEED, Claim, discover
-from repro.record import Record
 from repro.source import check_arguments, reached, root
 from repro.verdict import decide, decide_claim
+from tests.toys import made_up
 
 CLAIMS = {
     name: claim
@@ -42,14 +42,8 @@ def records(claim: Claim, profile: str, values):
         metrics = values(cell)
         if metrics is not None:
             found[cell] = [
-                Record(
-                    key=f"{cell}-{seed}",
-                    recipe=recipe.to_plain(),
-                    seed=FIRST_SEED + seed,
-                    device="cpu",
-                    device_class="cpu",
-                    sources={},
-                    metrics={name: value[seed] for name, value in metrics.items()},
+                made_up(
+                    cell, recipe, FIRST_SEED + seed, {name: value[seed] for name, value in metrics.items()}
                 )
                 for seed in range(3)
             ]

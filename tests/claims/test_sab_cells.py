@@ -7,9 +7,9 @@ import pytest
 
 from claims.sab import _copy, _study, adding
 from repro import claim as claims_module
-from repro.record import Record
 from repro.suite import FIRST_SEED
 from repro.verdict import decide_claim
+from tests.toys import made_up
 
 FOLDER = Path(__file__).parents[2] / "claims" / "sab"
 RUNS = {  # seeds, shown_seeds, seed_offset and, if there is one, delay: at the cpu and at the paper profile
@@ -430,14 +430,11 @@ def test_a_claim_can_end_either_way(name, profile, given, verdict):
         return given.get((cell, metric), given.get(cell, known))
 
     def record(cell, seed):
-        return Record(
-            key=f"{cell}-{seed}",
-            recipe=protocol.cells[cell].to_plain(),
-            seed=FIRST_SEED + protocol.seed_offset + seed,
-            device="cpu",
-            device_class="cpu",
-            sources={},
-            metrics={c.metric: value(cell, c.metric) for c in protocol.criteria},
+        return made_up(
+            cell,
+            protocol.cells[cell],
+            FIRST_SEED + protocol.seed_offset + seed,
+            {c.metric: value(cell, c.metric) for c in protocol.criteria},
         )
 
     records = {cell: [record(cell, seed) for seed in range(protocol.seeds)] for cell in protocol.cells}

@@ -17,9 +17,9 @@ from claims.sab import (
     sparsity,
 )
 from repro.claim import FIRST_SEED, Claim, discover
-from repro.record import Record
 from repro.source import check_arguments, root
 from repro.verdict import decide_claim
+from tests.toys import made_up
 
 CLAIMS = {
     name: claim
@@ -39,14 +39,11 @@ def records(claim: Claim, profile: str, values):
     protocol = claim.protocol(profile)
     return {
         cell: [
-            Record(
-                key=f"{cell}-{seed}",
-                recipe=recipe.to_plain(),
-                seed=FIRST_SEED + protocol.seed_offset + seed,
-                device="cpu",
-                device_class="cpu",
-                sources={},
-                metrics={name: value[seed] for name, value in values(cell).items()},
+            made_up(
+                cell,
+                recipe,
+                FIRST_SEED + protocol.seed_offset + seed,
+                {name: value[seed] for name, value in values(cell).items()},
             )
             for seed in range(len(next(iter(values(cell).values()))))
         ]

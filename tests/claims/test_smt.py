@@ -9,10 +9,10 @@ from repro import claim as claims_module
 from repro.claim import FIRST_SEED
 from repro.engine import run
 from repro.recipe import Recipe
-from repro.record import Record
 from repro.source import check_arguments, root
 from repro.trial import Trial
 from repro.verdict import decide_claim
+from tests.toys import made_up
 
 FOLDER = Path(__file__).parents[2] / "claims" / "smt"
 NAMES = (
@@ -168,14 +168,11 @@ def verdict(name, changes):
     cells = {cell: metrics | changes.get(cell, {}) for cell, metrics in HOLDS[name].items()}
     records = {
         cell: [
-            Record(
-                key=f"{cell}-{seed}",
-                recipe=protocol.cells[cell].to_plain(),
-                seed=FIRST_SEED + seed,
-                device="cpu",
-                device_class="cpu",
-                sources={},
-                metrics={k: v[seed] if isinstance(v, tuple) else v for k, v in metrics.items()},
+            made_up(
+                cell,
+                protocol.cells[cell],
+                FIRST_SEED + seed,
+                {k: v[seed] if isinstance(v, tuple) else v for k, v in metrics.items()},
             )
             for seed in range(protocol.seeds)
         ]

@@ -1,6 +1,9 @@
 """A task, a model, an algorithm and measures small enough to train in milliseconds, and recipes of them."""
 
+from collections.abc import Mapping
+
 from repro.recipe import Part, Recipe, Stage, Stop, part
+from repro.record import Record
 
 PARTS = "tests.toys.parts"
 
@@ -33,3 +36,16 @@ def measurement(**args: object) -> Recipe:
 def stop(**changes: object) -> Stop:
     """Stop when the validation error is below a bound."""
     return Stop(**{"metric": "error", "at_most": 0.5, **changes})  # type: ignore[arg-type]
+
+
+def made_up(cell: str, recipe: Recipe, seed: int, metrics: Mapping[str, float]) -> Record:
+    """A record of a trial that never ran, to see what a claim makes of its numbers."""
+    return Record(
+        key=f"{cell}-{seed}",
+        recipe=recipe.to_plain(),
+        seed=seed,
+        device="cpu",
+        device_class="cpu",
+        sources={},
+        metrics=metrics,
+    )

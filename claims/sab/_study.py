@@ -4,21 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from claims.sab._copy import GPU, SMOKE, Scale
-from claims.sab.copy_t300 import SEED_OFFSET as SEED_OFFSET
+from claims.sab._copy import GPU, HALF_WAY, SMOKE, Scale
 from claims.sab.copy_t300 import SMALL as SMALL
 from repro.claim import Control, Criterion, Line, Plot
 from repro.recipe import Recipe, part
 
 TINY = replace(SMOKE, multiples=(1,))
-FRESH = 200  # seed offset: 0 and 100 were looked at in sab.copy_t300 and sab.transfer
 SHORT = replace(SMALL, delay=10)  # T = 100, reduced as SMALL reduces T = 300
 LONG_PAPER, SHORT_PAPER = GPU, replace(GPU, delay=100)
 
 
-def learned(
-    cell: str, scale: Scale, at_least: float, label: str, reduced: str, paper: float | None = None
-) -> Criterion:
+def learned(cell: str, scale: Scale, label: str, reduced: str, paper: float | None = None) -> Criterion:
     """Return the criterion that a cell has learned the task; where the scale is reduced it is a premise."""
     return Criterion(
         name=f"{cell}_learned",
@@ -26,7 +22,7 @@ def learned(
         statement=f"{label} has learned the task",
         cell=cell,
         metric=scale.accuracy(),
-        at_least=at_least,
+        at_least=HALF_WAY if reduced else 0.9,
         sd_floor=0.02,
         paper=paper,
         premise=bool(reduced),

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from claims.sab._copy import CHOICES, PAPER, Scale
+from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
 from claims.sab._study import (
-    FRESH,
     LONG_PAPER,
     SMALL,
     TINY,
@@ -31,7 +30,7 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
     return Protocol(
         cells=cells,
         criteria=(
-            learned("sab", scale, 0.9, "SAB", reduced),
+            learned("sab", scale, "SAB", reduced),
             Criterion(
                 name="reads_the_first_inputs",
                 kind="train",

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from claims.sab._copy import CHOICES, CONTROLS, PAPER, Scale
+from claims.sab._copy import CHOICES, CONTROLS, FRESH, PAPER, Scale
 from claims.sab._study import (
     LONG_PAPER,
-    SEED_OFFSET,
     SHORT,
     SHORT_PAPER,
     SMALL,
@@ -86,7 +85,7 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
             return name
 
         criteria.append(
-            learned(f"sab_5_5_{delay}", scale, 0.9, f"T = {delay}: SAB (5, 5)", reduced, printed["sab_5_5"])
+            learned(f"sab_5_5_{delay}", scale, f"T = {delay}: SAB (5, 5)", reduced, printed["sab_5_5"])
         )
         controls.append(nothing_read(f"sab_5_5_{delay}", f"sab_5_5_no_retrieval_{delay}"))
         judged = [ahead("sab_5_5", "tbptt")]
@@ -138,9 +137,7 @@ def protocol(scales: dict[int, Scale], bptt_at: tuple[int, ...], reduced: str = 
         ),
         scale=reduced,
         seeds=5 if SMALL in scales.values() else 3,
-        seed_offset=SEED_OFFSET
-        if SMALL in scales.values()
-        else 0,  # the seeds of sab.copy_t300, trained once
+        seed_offset=FRESH if SMALL in scales.values() else 0,  # the seeds of sab.copy_t300, trained once
     )
 
 

@@ -1,7 +1,7 @@
 """How often SAB learns, and what the runs that don't have in common: states that grow."""
 
-from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import FRESH, SMALL, TINY, learning, variants
+from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
+from claims.sab._study import SMALL, TINY, learning, variants
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 SEEDS = 10

@@ -1,7 +1,7 @@
 """Tables 1 and 3: what mental updates, back-propagation around a memory that was read, add."""
 
-from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import SEED_OFFSET, SHORT, SHORT_PAPER, TINY, gain, learned, learning, nothing_read
+from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
+from claims.sab._study import SHORT, SHORT_PAPER, TINY, gain, learned, learning, nothing_read
 from repro.claim import Claim, Control, Criterion, Protocol, Shown
 
 TABLE = {"1_1": (0.579, 0.49), "5_5": (1.0, 0.983), "10_10": (1.0, 0.996)}  # with and without
@@ -27,7 +27,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             "no_retrieval_1": scale.sab(retrieval="none", k_trunc=1, k_top=1),
         },
         criteria=(
-            learned("full_5_5", scale, 0.9, "SAB (5, 5) with mental updates", reduced, 1.0),
+            learned("full_5_5", scale, "SAB (5, 5) with mental updates", reduced, 1.0),
             gain(
                 "updates_help_1_1",
                 "full_1_1",
@@ -80,7 +80,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         seeds=10,
         shown_seeds=5,
         scale=reduced,
-        seed_offset=SEED_OFFSET if scale is SHORT else 0,  # shares cells with sab.copy_table
+        seed_offset=FRESH if scale is SHORT else 0,  # shares cells with sab.copy_table
     )
 
 

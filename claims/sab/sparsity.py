@@ -1,7 +1,7 @@
 """Table 3: with truncated back-propagation, reading a few memories learns where reading all does not."""
 
-from claims.sab._copy import CHOICES, CONTROLS, PAPER, Scale
-from claims.sab._study import SEED_OFFSET, SHORT_PAPER, SMALL, TINY, gain, learned, learning, nothing_read
+from claims.sab._copy import CHOICES, CONTROLS, FRESH, PAPER, Scale
+from claims.sab._study import SHORT_PAPER, SMALL, TINY, gain, learned, learning, nothing_read
 from repro.claim import Claim, Control, Protocol, Shown
 
 SPARSE, DENSE = 1.0, 0.405
@@ -17,7 +17,7 @@ def protocol(scale: Scale, rates: dict[str, float], reduced: str = "") -> Protoc
     return Protocol(
         cells={"sab": arms["sab"], **dense, **{cell: arms[cell] for cell in CONTROLS.values()}},
         criteria=(
-            learned("sab", scale, 0.9, "SAB (5, 5)", reduced, SPARSE),
+            learned("sab", scale, "SAB (5, 5)", reduced, SPARSE),
             *(
                 gain(
                     f"beats_{cell}",
@@ -53,7 +53,7 @@ def protocol(scale: Scale, rates: dict[str, float], reduced: str = "") -> Protoc
         ),
         seeds=6 if scale is SMALL else 3,
         scale=reduced,
-        seed_offset=SEED_OFFSET if scale is SMALL else 0,  # shares cells with sab.copy_t300
+        seed_offset=FRESH if scale is SMALL else 0,  # shares cells with sab.copy_t300
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from claims.sab._copy import CHOICES, CONTROLS, CPU, GPU, PAPER, REDUCED, SMOKE, Scale
+from claims.sab._copy import CHOICES, CONTROLS, CPU, FRESH, GPU, HALF_WAY, PAPER, REDUCED, SMOKE, Scale
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 
@@ -78,17 +78,20 @@ def protocol(
                 ),
             ),
         ),
+        seeds=8 if scale is SMALL else 3,
+        shown_seeds=3,
         scale=reduced,
-        seed_offset=SEED_OFFSET if scale is SMALL else 0,
+        seed_offset=FRESH if scale is SMALL else 0,
     )
 
 
 # Steps and seeds of the cpu profile. A first run allowed 5,000 steps on seeds 1000 to 1002: SAB stopped at
 # 1.00 after 1,250 to 1,500, BPTT trained all 5,000 and reached 0.905 (gain 0.095, 90 % interval -0.009 to
-# 0.200: inconclusive). The arms had not been compared at equal steps, as the claim demands. The bands are
-# unchanged, the seeds fresh.
+# 0.200: inconclusive). The arms had not been compared at equal steps, as the claim demands. A second run, of
+# 1100 to 1102 with 2,000 steps, reproduced the claim: all three seeds learned. More seeds of the same cell in
+# other claims showed that this was luck: 3 of 16 did not. So there are eight fresh seeds, and SAB has learned
+# from HALF_WAY on. The bands of the gains are unchanged.
 SMALL = replace(CPU, steps=2000, multiples=(1,))
-SEED_OFFSET = 100
 
 # Bands of the cpu profile, written before any run they judge. Over TBPTT: half of the printed gain, since
 # both arms see the same fraction of the sequence as in the paper. Over BPTT: 0.2, well outside seed noise but
@@ -103,10 +106,10 @@ claim = Claim(
     "LSTM with full BPTT 35.9 %, LSTM with TBPTT-20 25.7 %, LSTM + full self-attention 100.0 %. Gains of "
     "SAB: 64.0 points over BPTT, 74.2 over TBPTT.",
     profiles={
-        "smoke": protocol(SMOKE, solves=0.9, over_bptt=0.2, over_tbptt=0.371, reduced="mechanics only"),
+        "smoke": protocol(SMOKE, solves=HALF_WAY, over_bptt=0.2, over_tbptt=0.371, reduced="mechanics only"),
         "cpu": protocol(
             SMALL,
-            solves=0.9,
+            solves=HALF_WAY,
             over_bptt=0.2,
             over_tbptt=0.371,
             reduced=REDUCED.format(paper=300, steps=SMALL.steps),
@@ -121,6 +124,8 @@ claim = Claim(
         "path is ten times shorter there, and the paper's own gain is 0.002 at T = 100.",
         "Retrieval disabled with k_trunc = 2 is the same computation as TBPTT-2; shuffled memories are the "
         "control that tells what is read from that something is read.",
+        "A run on three seeds reproduced this claim before: all of them learned. Of 16 seeds of the same "
+        "recipe 13 did; the eight that are judged now include whatever they are.",
         "Equal steps matter: in a first run at the cpu profile, with 5,000 steps allowed, SAB was at 1.00 "
         "after 1,250 to 1,500 steps and full BPTT at 0.905 after all 5,000. BPTT learns this reduced task "
         "too, only later.",

@@ -13,15 +13,15 @@ from tests.toys import made_up
 
 FOLDER = Path(__file__).parents[2] / "claims" / "sab"
 RUNS = {  # seeds, shown_seeds, seed_offset and, if there is one, delay: at the cpu and at the paper profile
-    "copy_t300": [(3, None, 100, 30), (3, None, 0, 300)],
-    "copy_table": [(5, None, 100, None), (3, None, 0, None)],
-    "mental_updates": [(10, 5, 100, 10), (10, 5, 0, 100)],
-    "sparsity": [(6, None, 100, 30), (3, None, 0, 100)],
-    "attention_map": [(10, None, 200, 30), (10, None, 0, 300)],
+    "copy_t300": [(8, 3, 300, 30), (3, 3, 0, 300)],
+    "copy_table": [(8, 3, 300, None), (3, 3, 0, None)],
+    "mental_updates": [(10, 5, 300, 10), (10, 5, 0, 100)],
+    "sparsity": [(8, 3, 300, 30), (3, 3, 0, 100)],
+    "attention_map": [(10, None, 300, 30), (10, None, 0, 300)],
     "adding": [(3, None, 0, None), (3, None, 0, None)],
-    "released_code": [(8, 3, 100, 30), (3, 3, 0, 100)],
-    "fragility": [(10, None, 200, 30)],
-    "transfer": [(3, None, 0, 30), (3, None, 0, 100)],
+    "released_code": [(8, 5, 300, 30), (3, 3, 0, 100)],
+    "fragility": [(20, 10, 300, 30)],
+    "transfer": [(5, 3, 300, 30), (3, 3, 0, 100)],
 }
 PROFILES = [(name, profile) for name, runs in RUNS.items() for profile in ("cpu", "paper")[: len(runs)]]
 CLAIMS = {name: claims_module.load(FOLDER / f"{name}.py") for name in RUNS}
@@ -158,8 +158,8 @@ def cells(name, profile):
         delays = {100: 10, 300: 30} if cpu else {100: 100, 200: 200, 300: 300}
         table = {cell: arms[cell] for cell in ("bptt", "tbptt", "attention")}
         few, one = model(k_trunc=1), model(k_trunc=1, k_top=1)
-        for sab, own in {"sab_5_5": {}, "sab_1_5": few, "sab_1_1": one}.items():
-            table |= {sab: own, f"{sab}_no_retrieval": own | NONE, f"{sab}_shuffled": own | SHUFFLED}
+        table |= {"sab_5_5": {}, "sab_1_5": few, "sab_1_1": one, "sab_1_no_retrieval": one | NONE}
+        table |= {"sab_5_5_no_retrieval": NONE, "sab_5_5_shuffled": SHUFFLED}
         return {f"{cell}_{t}": own | at(d) for cell, own in table.items() for t, d in delays.items()}
     if name == "mental_updates":
         one, ten = model(k_trunc=1, k_top=1), model(k_trunc=2 if cpu else 10, k_top=10)
@@ -185,6 +185,11 @@ def cells(name, profile):
             size |= ADDING | model(k_trunc=k_trunc)
             rows = ARMS | {"tbptt": truncated(k), "no_updates": WITHOUT}
             found |= {f"{cell}_{t}": size | own for cell, own in rows.items()}
+            if cpu:
+                longer = {"steps": 8000, "validate_every": 800}
+                found["sab_longer_200"] = size | longer
+                found["tbptt_longer_200"] = size | truncated(k) | longer
+                found["sab_few_200"] = size | model(k_top=2)
         return found
     if name == "released_code":
         return {cell: own | at(delay) for cell, (_, own) in released(cpu).items()}
@@ -241,10 +246,10 @@ def row(cell, rival, metric, at_least, sd_floor, paper, controls=(), **rest):
 def criteria(name, profile):
     """Criterion → row."""
     cpu, delay = profile == "cpu", RUNS[name][profile == "paper"][3]
-    a, learned = f"accuracy@{delay}", (0.9, 0.02)
+    a, learned = f"accuracy@{delay}", (0.65 if cpu else 0.9, 0.02)
     if name == "copy_t300":
         return {
-            "sab_solves": row("sab", None, a, 0.9 if cpu else 0.95, 0.02, 0.999, BOTH, premise=cpu),
+            "sab_solves": row("sab", None, a, 0.65 if cpu else 0.95, 0.02, 0.999, BOTH, premise=cpu),
             "beats_tbptt": row("sab", "tbptt", a, 0.371 if cpu else 0.6, 0.03, 0.742, BOTH),
             "beats_bptt": row("sab", "bptt", a, 0.2 if cpu else 0.5, 0.03, 0.64, BOTH),
         }
@@ -258,7 +263,9 @@ def criteria(name, profile):
             found[f"{own}_learned"] = row(own, None, f"accuracy@{d}", *learned, paper, off, premise=cpu)
             for (column, arm, rival), (band, gain) in GAINS.items():
                 if column == t and (rival != "bptt" or not cpu):
-                    cell, off = f"{arm}_{t}", [f"{arm}_{c}_{t}" for c in BOTH]
+                    five = arm == "sab_5_5"
+                    off = [f"{arm}_{c}_{t}" for c in BOTH] if five else [f"sab_1_no_retrieval_{t}"]
+                    cell = f"{arm}_{t}"
                     judged = row(cell, f"{rival}_{t}", f"accuracy@{d}", band, 0.03, gain, off)
                     found[f"{arm}_beats_{rival}_{t}"] = judged
         return found
@@ -266,10 +273,14 @@ def criteria(name, profile):
         return {
             "full_5_5_learned": row("full_5_5", None, a, *learned, 1.0, NOTHING, premise=cpu),
             "updates_help_1_1": row("full_1_1", "none_1_1", a, 0.0445, 0.03, 0.089, ["no_retrieval_1"]),
-            "learns_without_5_5": row("none_5_5", None, a, *learned, 0.983, NOTHING),
+            **(
+                {"learns_without_10_10": row("none_10_10", None, a, 0.9, 0.02, 0.996, NOTHING)}
+                if cpu
+                else {"learns_without_5_5": row("none_5_5", None, a, 0.9, 0.02, 0.983, NOTHING)}
+            ),
         }
     if name == "sparsity":
-        dense = [f"dense_{rate}" for rate in ("1e3", "3e4", "1e4", "1e5", *(["2e3"] if cpu else []))]
+        dense = [f"dense_{rate}" for rate in (["2e3"] if cpu else ["1e3", "3e4", "1e4", "1e5"])]
         return {"sab_learned": row("sab", None, a, *learned, 1.0, NOTHING, premise=cpu)} | {
             f"beats_{cell}": row("sab", cell, a, 0.2975, 0.03, 0.595, BOTH) for cell in dense
         }
@@ -299,15 +310,15 @@ def criteria(name, profile):
     if name == "fragility":
         norm, off = "hidden_norm_last", ["naive_no_retrieval"]
         return {
-            "default_learns": row("default", None, a, 0.6, 0.0, None, NOTHING, success=0.9),
-            "naive_fails": row("naive", None, a, None, 0.0, None, success=0.9, at_most=0.6),
-            "naive_states_grow": row("naive", "stored_output", norm, 2.0, 0.2, None, off, ratio=True),
+            "default_learns": row("default", None, a, 0.5, 0.0, None, NOTHING, success=0.9),
+            "naive_fails": row("naive", None, a, None, 0.0, None, success=0.9, at_most=0.8),
+            "naive_states_grow": row("naive", "stored_output", norm, 1.5, 0.2, None, off, ratio=True),
         }
     rivals = {"attention": (1.0, (4, 0.275, 0.55), (20, 0.175, 0.35))}
     if not cpu:
         rivals["bptt"] = (0.99, (4, 0.27, 0.54), (20, 0.175, 0.35))
     found = {
-        "sab_learned": row("sab", None, a, 0.9 if cpu else 0.95, 0.02, 0.99, premise=True),
+        "sab_learned": row("sab", None, a, 0.65 if cpu else 0.95, 0.02, 0.99, premise=True),
         "keeps_4x": row("sab", None, f"accuracy@{4 * delay}", 0.375, 0.03, 0.75, BOTH),
         "keeps_20x": row("sab", None, f"accuracy@{20 * delay}", 0.235, 0.03, 0.47, BOTH),
     }
@@ -380,7 +391,11 @@ def printed(name, profile):
 def test_the_papers_numbers_are_the_papers(name, profile):
     protocol = CLAIMS[name].profiles[profile]
     shown = {(s.cell, s.metric, s.rival): s.paper for s in protocol.shown if s.paper is not None}
-    assert shown == {(*key, None): value for key, value in printed(name, profile).items()}
+    gains = {"1_1": 0.089, "5_5": 0.017, "10_10": 0.004} if name == "mental_updates" else {}
+    metric = f"accuracy@{RUNS[name][profile == 'paper'][3]}"
+    assert shown == {(*key, None): value for key, value in printed(name, profile).items()} | {
+        (f"full_{size}", metric, f"none_{size}"): gain for size, gain in gains.items()
+    }
     lines = {line.cell: line.paper for p in protocol.plots for line in p.lines if line.paper is not None}
     drawn = TABLE_5 | {"attention": (*TABLE_5["attention"][:5], None)}
     assert lines == (drawn if name == "transfer" else {})

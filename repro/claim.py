@@ -163,6 +163,7 @@ class Plot:
 
     Attributes:
         x: x values, one for each entry of a line's metrics (or of its one list metric; empty: 0, 1, 2, …).
+        ticks: names of the x values, which are then no scale: dots, and no lines between them.
         kind: line, image (the first line's one metric is a matrix), or scatter (a dot a seed: a line's two
             metrics are its x and its y).
         learning: take x and y from the validation curve of the records instead: `metrics` then names the
@@ -175,6 +176,7 @@ class Plot:
     y_label: str
     lines: tuple[Line, ...]
     x: tuple[float, ...] = ()
+    ticks: tuple[str, ...] = ()
     kind: str = "line"
     learning: bool = False
     log_x: bool = False
@@ -185,6 +187,8 @@ class Plot:
     def __post_init__(self) -> None:
         if self.kind not in PLOTS:
             raise RecipeError(f"plot '{self.name}': the kind {self.kind!r} is none of {', '.join(PLOTS)}.")
+        if self.ticks and len(self.ticks) != len(self.x):
+            raise RecipeError(f"plot '{self.name}' names {len(self.ticks)} of {len(self.x)} x values.")
         for line in self.lines:
             if self.kind == "scatter" and (line.cells or len(line.metrics) != 2):
                 raise RecipeError(

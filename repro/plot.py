@@ -150,7 +150,7 @@ def _series(plot: Plot, line: Line, records: Mapping[str, Sequence[Record]]) -> 
                 if record.status == "done":  # a failed trial's curve is shown, but is no part of the mean
                     whole.setdefault(record.seed, {}).update(points)
     seeds = [(seed, *_columns(points)) for seed, points in sorted(drawn.items())]
-    mean = _mean([points for _, points in sorted(whole.items())], carry=plot.learning)
+    mean = _mean([points for _, points in sorted(whole.items())], carry=plot.learning, gaps=bool(plot.ticks))
     stated = line.paper or ()
     paper = [(x, p) for x, p in zip(_x(plot, len(stated)), stated, strict=False) if p is not None]
     return Series(line.label, tuple(seeds), _columns(mean), _columns(paper))
@@ -189,8 +189,11 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def _mean(curves: Sequence[Mapping[float, float]], *, carry: bool) -> list[tuple[float, float]]:
-    """Return the mean at each x that all curves have; with `carry` a curve that ended keeps its last y."""
+def _mean(curves: Sequence[Mapping[float, float]], *, carry: bool, gaps: bool) -> list[tuple[float, float]]:
+    """Return the mean at each x that all curves have, or with `gaps` any.
+
+    With `carry` a curve that ended keeps its last y.
+    """
     points = []
     for x in sorted({x for curve in curves for x in curve}):
         if carry:
@@ -198,7 +201,7 @@ def _mean(curves: Sequence[Mapping[float, float]], *, carry: bool) -> list[tuple
             values = [k[-1] for k in known if k]
         else:
             values = [c[x] for c in curves if x in c]
-        if len(values) == len(curves):
+        if gaps or len(values) == len(curves):
             points.append((x, sum(values) / len(values)))
     return points
 
@@ -227,16 +230,18 @@ def _lines(figure: Figure, shown: Picture) -> None:
             axes.plot(*_columns(dots), color=colour, linestyle="none", marker=marker, markersize=5,
                       label=series.label)  # fmt: skip
             continue
-        if len(series.seeds) > 1 and len({xs for _, xs, _ in series.seeds}) == 1:
+        if not plot.ticks and len(series.seeds) > 1 and len({xs for _, xs, _ in series.seeds}) == 1:
             ends = [(min(ys), max(ys)) for ys in zip(*(ys for _, _, ys in series.seeds), strict=True)]
             axes.fill_between(series.seeds[0][1], *_columns(ends), color=colour, alpha=0.12, linewidth=0)
+        line = "none" if plot.ticks else "-"
         for _, xs, ys in series.seeds:
-            dot = "." if len(xs) < 15 else None
-            axes.plot(xs, ys, color=colour, linewidth=0.8, alpha=0.55, marker=dot, markersize=4)
+            dot = "." if plot.ticks or len(xs) < 15 else None
+            axes.plot(xs, ys, color=colour, linestyle=line, linewidth=0.8, alpha=0.55, marker=dot,
+                      markersize=4)  # fmt: skip
         if series.mean[0]:
-            every = max(1, len(series.mean[0]) // 10)
-            axes.plot(*series.mean, color=colour, linewidth=2.2, marker=marker, markersize=5, markevery=every,
-                      label=series.label)  # fmt: skip
+            every = 1 if plot.ticks else max(1, len(series.mean[0]) // 10)
+            axes.plot(*series.mean, color=colour, linestyle=line, linewidth=2.2, marker=marker,
+                      markersize=5, markevery=every, label=series.label)  # fmt: skip
         if series.paper[0]:
             axes.plot(*series.paper, color=colour, linewidth=1.4, linestyle=(0, (5, 3)), marker=marker,
                       markersize=6, markerfacecolor="white", label=f"{series.label}, paper")  # fmt: skip
@@ -257,7 +262,8 @@ def _lines(figure: Figure, shown: Picture) -> None:
     columns = 3 if longest <= 20 else 2 if longest <= 34 else 1
     if entries:
         figure.legend(loc="outside lower left", ncols=columns)
-    figure.set_size_inches(6.4, 3.5 + 0.2 * math.ceil(entries / columns))
+    names = 1.2 if plot.ticks else 0.0
+    figure.set_size_inches(6.4, 3.5 + names + 0.2 * math.ceil(entries / columns))
 
 
 def _correlation(shown: Picture) -> str:
@@ -272,7 +278,10 @@ def _correlation(shown: Picture) -> str:
 
 
 def _x_ticks(axes: Axes, plot: Plot) -> None:
-    """Put the ticks where the values are, if their numbers do not run into each other."""
+    """Put the ticks where the values are, by name or if their numbers do not run into each other."""
+    if plot.ticks:
+        axes.set_xticks(plot.x, plot.ticks, rotation=60, ha="right", rotation_mode="anchor", fontsize="small")
+        return
     xs = sorted(set(plot.x))
     if plot.learning or not xs or (plot.log_x and xs[0] <= 0):
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
 from claims.sab._study import SHORT_PAPER, SMALL, TINY, learned, learning, nothing_read
-from repro.claim import Claim, Control, Criterion, Protocol, Shown
+from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe, part
 
 # Factor → what it says, and the change. All of them are in `released`, the code with its README's command
@@ -101,8 +101,9 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         "k_top": "10 memories are read (the code's default)",
         "k_trunc": "k_trunc at the code's default",
     }
+    trained = cells(scale, trunc)
     return Protocol(
-        cells=cells(scale, trunc),
+        cells=trained,
         criteria=(
             learned("written", scale, "SAB as written", reduced, 1.0),
             costs(
@@ -145,6 +146,17 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
             Shown(cell="released_tbptt", metric=accuracy, label="TBPTT as released", paper=0.17),
         ),
         plots=(
+            Plot(
+                name="factors",
+                title="From as written to as released: a dot a seed, and means",
+                x_label="cell",
+                y_label="accuracy on the last symbols",
+                x=tuple(float(i) for i in range(len(trained))),
+                ticks=tuple(trained),
+                level=0.125,
+                level_label="chance",
+                lines=(Line(cells=tuple(trained), metrics=(accuracy,), label="accuracy"),),
+            ),
             learning(
                 "What a step can undo: no arm stops",
                 "validation accuracy",

@@ -8,7 +8,7 @@ import pytest
 
 from repro import plot
 from repro.claim import Control, Criterion, Line, Plot, Protocol
-from repro.recipe import Recipe, Stage, Stop, part
+from repro.recipe import Recipe, RecipeError, Stage, Stop, part
 from repro.record import Record
 
 RECIPE = Recipe(
@@ -118,6 +118,22 @@ def test_a_line_over_several_cells_has_one_value_a_cell_and_gaps_where_a_cell_ha
     series = only(plot.picture(figure("a", lines=(line,), x=(1, 4, 16)), found))
     assert series.seeds[1] == (1001, (1, 4, 16), (8.0, 4.0, 1.0))
     assert series.mean == ((1, 4), (7.0, 3.0))
+
+
+def test_named_places_have_dots_no_line_and_a_mean_over_the_seeds_that_ran():
+    names = ("as written", "as released")
+    line = Line(cells=("a", "b"), metrics=("score",), label="accuracy")
+    shown = figure("score", x=(0, 1), ticks=names, lines=(line,))
+    records = {
+        "a": [record(1000, metrics={"score": 0.5}), record(1001, metrics={"score": 0.7})],
+        "b": [record(1000, metrics={"score": 0.2})],
+    }
+    series = only(plot.picture(shown, records))
+    assert series.mean == ((0.0, 1.0), (pytest.approx(0.6), 0.2))
+    text = plot.svg(plot.picture(shown, records))
+    assert all(name in text for name in names)
+    with pytest.raises(RecipeError, match="names 1 of 2 x values"):
+        figure("score", x=(0, 1), ticks=names[:1])
 
 
 def test_a_value_that_is_missing_or_not_finite_is_a_gap_and_no_mean_hides_it():

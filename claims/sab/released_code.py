@@ -77,21 +77,7 @@ def cells(scale: Scale, trunc: int) -> dict[str, Recipe]:
 
 def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
     """Return the protocol at one scale."""
-    accuracy, lost = scale.accuracy(), round((1.0 - REPORTED) / 2, 3)
-
-    def costs(name: str, cell: str, statement: str, paper: float | None = None) -> Criterion:
-        return Criterion(
-            name=name,
-            kind="train",
-            statement=f"{statement}: at least half of the reported 38 points",
-            cell="written",
-            rival=cell,
-            metric=accuracy,
-            at_least=lost,
-            sd_floor=0.03,
-            paper=paper,
-        )
-
+    accuracy = scale.accuracy()
     words = {name: text for name, (text, _) in FACTORS.items()} | {
         "clip": "gradient norm clipped at 1.0 instead of 0.1",
         "blank": "the blank has a unit of its own",
@@ -106,20 +92,25 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         cells=trained,
         criteria=(
             learned("written", scale, "SAB as written", reduced, 1.0),
-            costs(
-                "released_loses", "released", "As written ahead of all factors as released", 1.0 - REPORTED
+            Criterion(
+                name="released_loses",
+                kind="train",
+                statement="As written ahead of all factors as released: at least half of the reported 38 "
+                "points",
+                cell="written",
+                rival="released",
+                metric=accuracy,
+                at_least=round((1.0 - REPORTED) / 2, 3),
+                sd_floor=0.03,
+                paper=1.0 - REPORTED,
             ),
-            costs("score_alone_loses", "score", "As written ahead of the released score alone"),
         ),
         controls=(
             nothing_read("written", "no_retrieval"),
-            *(
-                Control(
-                    name=f"nothing read where it is as written, {name}",
-                    criterion=name,
-                    swap={"written": "no_retrieval"},
-                )
-                for name in ("released_loses", "score_alone_loses")
+            Control(
+                name="nothing read where it is as written",
+                criterion="released_loses",
+                swap={"written": "no_retrieval"},
             ),
         ),
         shown=(
@@ -194,9 +185,8 @@ claim = Claim(
     },
     choices=(
         *CHOICES,
-        "Hypotheses, written before the runs: all factors together cost at least 19 of the 38 points that "
-        "users miss, and so does the released score alone, because its ranking of the memories is the same "
-        "for every query, and the answer needs another memory at each output step.",
+        "Hypothesis, written before the runs: all factors together cost at least 19 of the 38 points that "
+        "users miss.",
         "'As written' has this project's choices where the paper is silent; the factors "
         "`input_scale`, `recurrent_scale`, `clip`, `blank` and `loss` undo them; the last two are not the "
         "released code's. `on` and `clip_on` go on after the task is solved, where a step may undo it.",
@@ -212,15 +202,21 @@ claim = Claim(
         "thresholds, one a sequence, from the flattened scores, so that a memory may meet another "
         "sequence's threshold and the number of memories read varies; biases start uniform where ours "
         "are 0; states are detached one step earlier.",
-        "Effects of one factor need not add up: `released_but_score` is the other end, everything as "
-        "released but the score.",
-        "If you are stuck with SAB on the copy task: look at the gradient clipping first (norm 0.1: "
-        "near-ties among the scores multiply the gradient), then at how loud blanks are beside symbols at "
-        "initialisation (symbols without a unit for the blank, input matrix ×10, recurrent matrix × 0.5), "
-        "keep the loss on all steps, and use a score in which the query matters. In pilots (seeds below "
-        "1000, T = 30, 5 symbols): clipping at 1.0 let single steps undo a solved task, the recurrent "
-        "matrix at its full scale did not learn, a loss on the last symbols alone stayed at 0.30, and "
-        "k_trunc = 5 at T = 60 blew up at the start.",
+        "Effects of one factor need not add up. The rows `released_but_…` are the other end, everything as "
+        "released but for what is named; those with scales or input were added when the rest had run.",
+        "A second hypothesis was judged in the first run: that the released score alone costs 19 points "
+        "too, because its ranking of the memories is the same for every query. It was left undecided and "
+        "is judged, with the input scale, in sab.released_factors.",
+        "If you are stuck with SAB on the copy task, see the rows 'effect of', whose interval tells "
+        "whether a factor moved more than seeds do. What did, largest first: start the input weights ten "
+        "times larger than uniform ±1/√hidden, so that symbols are loud beside blanks; keep the loss on "
+        "all steps; use a score in which the query matters; store every state; start without a zero "
+        "memory. Run several seeds before you change anything else: of ours one in six or so stays on "
+        "the plateau. Clipping at 1.0, raw weights for few memories, the scorer's initialisation and a "
+        "k_top of 10 halved the accuracy of single seeds, or ended below chance, and left others at "
+        "1.00: five seeds do not tell. The threshold, the number of classes, the recurrent scale and the "
+        "code's k_trunc moved little. No single change explains what users see, and the score alone does "
+        "not repair it.",
         "What carries to T = 100: that the released score ranks the memories alike for every query does not "
         "depend on T. What can't be told from the reduced scale: how many points each factor costs at T = "
         "100. The paper profile gives that for 20,000 steps; whether factors that only slow learning down "

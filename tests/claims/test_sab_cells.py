@@ -20,6 +20,7 @@ RUNS = {  # seeds, shown_seeds, seed_offset and, if there is one, delay: at the 
     "attention_map": [(10, None, 300, 30), (10, None, 0, 300)],
     "adding": [(3, None, 0, None), (3, None, 0, None)],
     "released_code": [(8, 5, 300, 30), (3, 3, 0, 100)],
+    "released_factors": [(16, None, 400, 30), (3, None, 0, 100)],
     "fragility": [(20, 10, 300, 30)],
     "transfer": [(5, 3, 300, 30), (3, 3, 0, 100)],
 }
@@ -197,8 +198,11 @@ def cells(name, profile):
                 found["tbptt_longer_200"] = size | truncated(k) | longer
                 found["sab_few_200"] = size | model(k_top=2)
         return found
-    if name == "released_code":
-        return {cell: own | at(delay) for cell, (_, own) in released(cpu).items()}
+    if name in ("released_code", "released_factors"):
+        found = released(cpu)
+        if name == "released_factors":
+            found = {c: found[c] for c in ("written", "input_scale", "score", "no_retrieval")}
+        return {cell: own | at(delay) for cell, (_, own) in found.items()}
     if name == "fragility":
         found = {"default": {}, "no_retrieval": NONE, "naive": NAIVE, "naive_no_retrieval": NAIVE | NONE}
         found |= {"stored_output": NAIVE | model(memory="output")}
@@ -312,7 +316,11 @@ def criteria(name, profile):
         return {
             "written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu),
             "released_loses": row("written", "released", a, 0.19, 0.03, 0.38, NOTHING),
-            "score_alone_loses": row("written", "score", a, 0.19, 0.03, None, NOTHING),
+        }
+    if name == "released_factors":
+        return {"written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu)} | {
+            f"{cell}_alone_loses": row("written", cell, a, 0.095, 0.03, None, NOTHING)
+            for cell in ("input_scale", "score")
         }
     if name == "fragility":
         norm, off = "hidden_norm_last", ["naive_no_retrieval"]
@@ -432,9 +440,11 @@ UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") f
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.9}, "reproduced"),
         ("attention_map", "paper", {"sab": 0.3}, "not reproduced"),
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.1}, "not reproduced"),
-        ("released_code", "paper", {"score": 0.62}, "reproduced"),
-        ("released_code", "paper", {"written": 0.3, "released": 0.3, "score": 0.3}, "not reproduced"),
-        ("released_code", "paper", {"score": 1.0}, "not reproduced"),
+        ("released_code", "paper", {}, "reproduced"),
+        ("released_code", "paper", {"written": 0.3, "released": 0.3}, "not reproduced"),
+        ("released_code", "paper", {"released": 1.0}, "not reproduced"),
+        ("released_factors", "paper", {"written": 1.0, "score": 0.8, "input_scale": 0.6}, "reproduced"),
+        ("released_factors", "paper", {"written": 1.0, "score": 1.0, "input_scale": 0.6}, "not reproduced"),
         ("adding", "paper", {}, "reproduced"),
         ("adding", "paper", {"sab_200": 0.15, "sab_400": 0.15}, "not reproduced"),
         ("transfer", "paper", {}, "reproduced"),

@@ -14,6 +14,7 @@ from claims.sab import (
     gradient_paths,
     mental_updates,
     released_code,
+    released_factors,
     sparsity,
 )
 from repro.claim import FIRST_SEED, Claim, discover
@@ -88,6 +89,7 @@ def test_what_is_claimed():
         "sab.gradient_paths": ("identity",),
         "sab.mental_updates": ("train",),
         "sab.released_code": ("train",),
+        "sab.released_factors": ("train",),
         "sab.sparsity": ("train",),
     }
 
@@ -104,6 +106,9 @@ def test_cells_that_are_shared_are_the_same_trials():
     for cell in ("no_retrieval", "shuffled"):
         assert table.cells[f"sab_5_5_{cell}_300"] == base.cells[cell]
     assert released.cells["no_retrieval"] == base.cells["no_retrieval"]
+    factors = released_factors.claim.protocol("cpu")
+    assert all(released.cells[cell] == recipe for cell, recipe in factors.cells.items())
+    assert factors.seed_offset != released.seed_offset, "found on some seeds, judged on others"
     for recipe in (table.cells["sab_5_5_300"], sparse.cells["sab"], released.cells["written"]):
         assert recipe.digest == base.cells["sab"].digest
     assert updates.cells["full_1_1"] == table.cells["sab_1_1_100"]
@@ -173,7 +178,7 @@ def test_every_factor_changes_the_first_gradient_step(name):
     assert steps[0] != steps[1]
 
 
-CONTROLLED = (copy_table, mental_updates, released_code)
+CONTROLLED = (copy_table, mental_updates, released_code, released_factors)
 
 
 @pytest.mark.parametrize("module", CONTROLLED, ids=lambda m: m.__name__.rpartition(".")[2])

@@ -591,7 +591,7 @@ def _shown(view: _View, protocol: Protocol) -> str:
         values = list(found.values())
         mean = num(sum(values) / len(values)) if values else NOTHING
         spread = f"{num(min(values))} to {num(max(values))}" if len(values) > 1 else NOTHING
-        if s.rival is not None and len(values) > 1:
+        if s.rival is not None and len(set(values)) > 1:
             test = t_test(values, 0.0, None)
             mean += f" [{num(float(test.low))}, {num(float(test.high))}]"
         cell = s.cell if s.rival is None else f"{s.cell} − {s.rival}"

@@ -173,7 +173,10 @@ def _protocol(protocol: Protocol) -> str:
         ]
         blocks.append(_table(rows, ["control (must come out not reproduced)", "criterion", "cells swapped"]))
     if protocol.shown:
-        rows = [[s.label, f"{s.metric} of {s.cell}", s.paper] for s in protocol.shown]
+        rows = [
+            [s.label, f"{s.metric} of {s.cell}" + (f" − {s.rival}" if s.rival else ""), s.paper]
+            for s in protocol.shown
+        ]
         blocks.append(_table(rows, ["shown, not judged", "value", "paper"]))
     first, *others = protocol.cells
     base = protocol.cells[first]

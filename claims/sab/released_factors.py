@@ -78,9 +78,9 @@ claim = Claim(
     },
     choices=CHOICES,
     notes=(
-        "The factor table of sab.released_code was read first. Its hypothesis that the score alone costs at "
-        "least half of the 38 points was left undecided there: 0.28 [0.16, 0.40] on eight seeds. The input "
-        "scale cost more, 0.46 [0.21, 0.71] on five. Both are judged here by a quarter, on sixteen other "
-        "seeds.",
+        "The factor table of sab.released_code was read first. Its hypothesis that the score alone costs "
+        "at least half of the 38 points was left undecided there: 0.28 [0.16, 0.40] on eight seeds. The "
+        "input scale cost more, 0.46 [0.21, 0.71] on five. Both are judged here on sixteen other "
+        "seeds, by a quarter, which lies below both lower limits.",
     ),
 )

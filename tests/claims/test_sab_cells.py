@@ -316,6 +316,7 @@ def criteria(name, profile):
         return {
             "written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu),
             "released_loses": row("written", "released", a, 0.19, 0.03, 0.38, NOTHING),
+            "score_alone_loses": row("written", "score", a, 0.19, 0.03, None, NOTHING),
         }
     if name == "released_factors":
         return {"written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu)} | {
@@ -440,9 +441,9 @@ UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") f
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.9}, "reproduced"),
         ("attention_map", "paper", {"sab": 0.3}, "not reproduced"),
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.1}, "not reproduced"),
-        ("released_code", "paper", {}, "reproduced"),
-        ("released_code", "paper", {"written": 0.3, "released": 0.3}, "not reproduced"),
-        ("released_code", "paper", {"released": 1.0}, "not reproduced"),
+        ("released_code", "paper", {"score": 0.62}, "reproduced"),
+        ("released_code", "paper", {"written": 0.3, "released": 0.3, "score": 0.3}, "not reproduced"),
+        ("released_code", "paper", {"score": 1.0}, "not reproduced"),
         ("released_factors", "paper", {"written": 1.0, "score": 0.8, "input_scale": 0.6}, "reproduced"),
         ("released_factors", "paper", {"written": 1.0, "score": 1.0, "input_scale": 0.6}, "not reproduced"),
         ("adding", "paper", {}, "reproduced"),

@@ -72,7 +72,6 @@ def variants(scale: Scale) -> dict[str, Recipe]:
         "naive": naive,
         "stored_output": naive.but(model={"memory": "output"}),
         "bounded_sum": naive.but(model={"denominator": 1.0}),
-        "naive_no_retrieval": naive.but(model={"retrieval": "none"}),
         "no_retrieval": traced(scale.sab(retrieval="none"), scale),
     }
 

@@ -130,8 +130,8 @@ claim = Claim(
         "after 1,250 to 1,500 steps and full BPTT at 0.905 after all 5,000. BPTT learns this reduced task "
         "too, only later.",
         "Full self-attention is shown, not beaten: the paper has it at 100.0 %.",
-        "With the released code and its README's command users report 62 % (SAB) and 17 % (TBPTT) at T = "
-        "100.",
+        "With the released code a user reports 62 % (SAB, the README's command) and 17 % (TBPTT-5, where the "
+        "paper's is 20) at T = 100.",
         "Pilots (seeds below 1000, never judged): 10 symbols with hidden 64 stayed near 0.30, one mixture of "
         "memories read at every output step; 5 symbols with hidden 128 left that plateau.",
     ),

@@ -1,4 +1,4 @@
-"""How often SAB learns, and what the runs that don't have in common: states that grow."""
+"""How often SAB learns, by choices that the paper leaves open, and how large states grow in each."""
 
 from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
 from claims.sab._study import SMALL, TINY, learning, variants
@@ -48,25 +48,19 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
                 at_most=0.8,
             ),
             Criterion(
-                name="naive_states_grow",
+                name="default_ahead",
                 kind="train",
-                statement="‖h‖ at the last step, naive choices, h stored over ĥ stored: at least half as "
-                "much again",
-                cell="naive",
-                rival="stored_output",
-                metric="hidden_norm_last",
-                ratio=True,
-                at_least=1.5,
-                sd_floor=0.2,
+                statement="Our choices are ahead of naive ones",
+                cell="default",
+                rival="naive",
+                metric=accuracy,
+                at_least=0.05,
+                sd_floor=0.03,
             ),
         ),
         controls=(
             Control(name="nothing read", criterion="default_learns", swap={"default": "no_retrieval"}),
-            Control(
-                name="nothing read, growth",
-                criterion="naive_states_grow",
-                swap={"naive": "naive_no_retrieval"},
-            ),
+            Control(name="nothing read, ahead", criterion="default_ahead", swap={"default": "no_retrieval"}),
         ),
         shown=(
             *(
@@ -133,8 +127,7 @@ claim = Claim(
     title="How often SAB learns, and why not",
     source="ours; Algorithm 1 with what the paper leaves open",
     statement="Ours: with Algorithm 1 as it stands, whether SAB leaves the plateau depends on choices the "
-    "paper does not state. With naive ones states grow along the sequence where h = ĥ + s is stored and read "
-    "again, and not where ĥ is stored.",
+    "paper does not state.",
     profiles={
         "smoke": protocol(TINY, "mechanics only"),
         "cpu": protocol(
@@ -154,14 +147,18 @@ claim = Claim(
     ),
     notes=(
         "Hypotheses, written before the seeds that are judged: our choices learn on more than half of "
-        "the seeds, naive ones fail on more than a fifth, and with naive ones ‖h‖ ends at least half as "
-        "large again where h is stored as where ĥ is. That naive choices fail has no control: what "
-        "learns more often is the first criterion. How far ours are ahead is shown.",
+        "the seeds, naive ones fail on more than a fifth, and ours are ahead by five points on average. "
+        "That naive choices fail has no control: what learns more often is the first criterion.",
         "A first run of ten seeds (1200 to 1209) was judged by 0.6 for both counts and by twice the "
         "norm. Ours learned on 9 of 10, naive choices on 5, and the norm was 2.6 times as large [1.7, "
         "4.1]: inconclusive. Ten seeds could not tell these counts apart; there are twenty fresh ones.",
-        "In that run the five naive seeds that stayed on the plateau (0.37 to 0.44) ended at ‖h‖ of 19 and "
-        "more, the five that learned at 10.5 and less; the one of ours that stayed (0.61) ended at 30.",
+        "In that run the five naive seeds that stayed on the plateau (0.37 to 0.44) ended at ‖h‖ of 19 "
+        "and more, the five that learned at 10.5 and less; the one of ours that stayed (0.61) ended at "
+        "30. But bounding the growth did not help: where ĥ is stored 3 of 10 learned, with shrunk "
+        "weights 6 of 10, and two runs that store ĥ stayed at 0.31 and 0.13 with ‖h‖ of 3.4 and 6.5. So "
+        "states that grow mark most runs that fail and are not shown to be the cause. The norm was "
+        "judged then; it is shown now, because untrained models differ in it more (ninefold) than "
+        "trained ones.",
         "‖h‖ alone says little between cells whose scales differ: untrained (20 seeds) it ends at 2.9 "
         "with our choices, 1.2 with naive ones, 0.1 where ĥ is stored. Likewise the weight on the "
         "symbols' states: untrained it is 0.2 with ours and naive ones, 0.6 to 0.7 in the two departures.",

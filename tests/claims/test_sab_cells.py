@@ -204,7 +204,7 @@ def cells(name, profile):
             found = {c: found[c] for c in ("written", "input_scale", "score", "no_retrieval")}
         return {cell: own | at(delay) for cell, (_, own) in found.items()}
     if name == "fragility":
-        found = {"default": {}, "no_retrieval": NONE, "naive": NAIVE, "naive_no_retrieval": NAIVE | NONE}
+        found = {"default": {}, "no_retrieval": NONE, "naive": NAIVE}
         found |= {"stored_output": NAIVE | model(memory="output")}
         found |= {"bounded_sum": NAIVE | model(denominator=1.0)}
         return {cell: TRACED | own | at(delay) for cell, own in found.items()}
@@ -315,7 +315,7 @@ def criteria(name, profile):
     if name == "released_code":
         return {
             "written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu),
-            "released_loses": row("written", "released", a, 0.19, 0.03, 0.38, NOTHING),
+            "released_loses": row("written", "released", a, 0.19, 0.03, None, NOTHING),
             "score_alone_loses": row("written", "score", a, 0.19, 0.03, None, NOTHING),
         }
     if name == "released_factors":
@@ -324,11 +324,10 @@ def criteria(name, profile):
             for cell in ("input_scale", "score")
         }
     if name == "fragility":
-        norm, off = "hidden_norm_last", ["naive_no_retrieval"]
         return {
             "default_learns": row("default", None, a, 0.5, 0.0, None, NOTHING, success=0.9),
             "naive_fails": row("naive", None, a, None, 0.0, None, success=0.9, at_most=0.8),
-            "naive_states_grow": row("naive", "stored_output", norm, 1.5, 0.2, None, off, ratio=True),
+            "default_ahead": row("default", "naive", a, 0.05, 0.03, None, NOTHING),
         }
     rivals = {"attention": (1.0, (4, 0.275, 0.55), (20, 0.175, 0.35))}
     if not cpu:
@@ -387,7 +386,7 @@ def printed(name, profile):
         "mental_updates": {f"full_{size}": value for size, (value, _) in TABLE_3.items()}
         | {f"{c}_{size}": value for c in ("none", "own") for size, (_, value) in TABLE_3.items()},
         "sparsity": {f"dense_{rate}": 0.405 for rate in rates},
-        "released_code": {"written": 1.0, "released": 0.62, "released_tbptt": 0.17},
+        "released_code": {"written": 1.0},
     }
     found = {(cell, f"accuracy@{delay}"): value for cell, value in one.get(name, {}).items()}
     if name == "copy_table":
@@ -419,7 +418,8 @@ def test_the_papers_numbers_are_the_papers(name, profile):
 
 # Outcomes of records that are made up: in every seed what the paper prints, but for what is given here by
 # cell or by cell and metric; what has neither (a control) is at chance.
-MAP, NORM = ("sab", "early_weight"), ("naive", "hidden_norm_last")
+MAP = ("sab", "early_weight")
+MORE, LESS = (0.99,) * 15 + (0.4,) * 5, (0.99,) * 12 + (0.4,) * 8  # by seed
 TABLE_LOW = {f"sab_{size}_{t}": 0.3 for size in ("5_5", "1_5", "1_1") for t in TABLE_1}
 UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") for size in TABLE_3}
 
@@ -441,18 +441,18 @@ UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") f
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.9}, "reproduced"),
         ("attention_map", "paper", {"sab": 0.3}, "not reproduced"),
         ("attention_map", "paper", {"sab": 1.0, MAP: 0.1}, "not reproduced"),
-        ("released_code", "paper", {"score": 0.62}, "reproduced"),
+        ("released_code", "paper", {"score": 0.62, "released": 0.62}, "reproduced"),
         ("released_code", "paper", {"written": 0.3, "released": 0.3, "score": 0.3}, "not reproduced"),
-        ("released_code", "paper", {"score": 1.0}, "not reproduced"),
+        ("released_code", "paper", {"score": 1.0, "released": 0.62}, "not reproduced"),
         ("released_factors", "paper", {"written": 1.0, "score": 0.8, "input_scale": 0.6}, "reproduced"),
         ("released_factors", "paper", {"written": 1.0, "score": 1.0, "input_scale": 0.6}, "not reproduced"),
         ("adding", "paper", {}, "reproduced"),
         ("adding", "paper", {"sab_200": 0.15, "sab_400": 0.15}, "not reproduced"),
         ("transfer", "paper", {}, "reproduced"),
-        ("fragility", "cpu", {"default": 0.99, "naive": 0.3, NORM: 1.0}, "reproduced"),
-        ("fragility", "cpu", {"default": 0.3, "naive": 0.3, NORM: 1.0}, "not reproduced"),
-        ("fragility", "cpu", {"default": 0.99, "naive": 0.99, NORM: 1.0}, "not reproduced"),
-        ("fragility", "cpu", {"default": 0.99, "naive": 0.3, NORM: 0.125}, "not reproduced"),  # as ĥ stored
+        ("fragility", "cpu", {"default": 0.99, "naive": 0.3}, "reproduced"),
+        ("fragility", "cpu", {"default": 0.3, "naive": 0.3}, "not reproduced"),
+        ("fragility", "cpu", {"default": 0.99, "naive": 0.99}, "not reproduced"),
+        ("fragility", "cpu", {"default": MORE, "naive": LESS}, "inconclusive"),  # both counts hold
     ],
 )
 def test_a_claim_can_end_either_way(name, profile, given, verdict):
@@ -463,11 +463,12 @@ def test_a_claim_can_end_either_way(name, profile, given, verdict):
         return given.get((cell, metric), given.get(cell, known))
 
     def record(cell, seed):
+        values = {c.metric: value(cell, c.metric) for c in protocol.criteria}
         return made_up(
             cell,
             protocol.cells[cell],
             FIRST_SEED + protocol.seed_offset + seed,
-            {c.metric: value(cell, c.metric) for c in protocol.criteria},
+            {metric: v[seed] if isinstance(v, tuple) else v for metric, v in values.items()},
         )
 
     records = {cell: [record(cell, seed) for seed in range(protocol.seeds)] for cell in protocol.cells}

@@ -40,7 +40,9 @@ def test_accuracy_is_symbol_wise(right: int) -> None:
 
 def test_validation_returns_loss_and_accuracy() -> None:
     generator = torch.Generator().manual_seed(0)
-    got = validation(Answer(10), Copy(5), generator, sequences=6, batch=4)
+    model = Answer(10)
+    got = validation(model, Copy(5), generator, sequences=6, batch=4)
+    assert model.seen[0].shape[1] == 25, "at the delay that is trained"
     assert got["accuracy"] == 1.0
     assert got["loss"] == pytest.approx(0.0, abs=1e-6)
     wrong = validation(Answer(5), Copy(5), generator, sequences=6, batch=4, last=10)

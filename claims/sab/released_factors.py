@@ -2,8 +2,8 @@
 
 from claims.sab._copy import CHOICES, PAPER, Scale
 from claims.sab._study import SHORT_PAPER, SMALL, TINY, learned, learning, nothing_read
-from claims.sab.released_code import REPORTED, cells
-from repro.claim import Claim, Control, Criterion, Protocol, Shown
+from claims.sab.released_code import cells, costs, nothing_read_as_written
+from repro.claim import Claim, Protocol, Shown
 
 UNSEEN = 400  # seed offset: sab.released_code found the factors on 1300 to 1307
 FACTORS = {
@@ -20,29 +20,19 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         criteria=(
             learned("written", scale, "SAB as written", reduced, 1.0),
             *(
-                Criterion(
-                    name=f"{name}_alone_loses",
-                    kind="train",
-                    statement=f"As written ahead of one change, {words}: a quarter of the reported 38 points",
-                    cell="written",
-                    rival=name,
-                    metric=accuracy,
-                    at_least=round((1.0 - REPORTED) / 4, 3),
-                    sd_floor=0.03,
+                costs(
+                    f"{name}_alone_loses",
+                    scale,
+                    name,
+                    f"As written ahead of one change, {words}: a quarter of the reported 38 points",
+                    share=0.25,
                 )
                 for name, words in FACTORS.items()
             ),
         ),
         controls=(
             nothing_read("written", "no_retrieval"),
-            *(
-                Control(
-                    name=f"nothing read where it is as written, {name}",
-                    criterion=f"{name}_alone_loses",
-                    swap={"written": "no_retrieval"},
-                )
-                for name in FACTORS
-            ),
+            *(nothing_read_as_written(f"{name}_alone_loses", name) for name in FACTORS),
         ),
         shown=tuple(
             Shown(cell=name, metric=accuracy, label=words)

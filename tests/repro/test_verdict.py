@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,13 @@ from repro.claim import FIRST_SEED, Control, Criterion, Protocol
 from repro.recipe import Recipe, part
 from repro.record import Record
 from repro.verdict import ClaimDecision, Decision, decide, decide_claim
+from tests.toys import made_up
 
 RECIPE = Recipe(measures=(part("reference.measure.accuracy.accuracy"),))
 
 
 def record(cell: str, seed: int, metrics: Mapping[str, Any], status: str = "done", error: str = "") -> Record:
-    return Record(
-        key=f"{cell}-{seed}",
-        recipe=RECIPE.to_plain(),
-        seed=seed,
-        device="cpu",
-        device_class="cpu",
-        sources={},
-        status=status,
-        error=error,
-        metrics=metrics,
-    )
+    return replace(made_up(cell, RECIPE, seed, metrics), status=status, error=error)
 
 
 def records(cell: str, values: Sequence[Any], first: int = FIRST_SEED) -> list[Record]:

@@ -1,6 +1,7 @@
 """A task, a model, an algorithm and measures small enough to train in milliseconds, and recipes of them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from repro.recipe import Part, Recipe, Stage, Stop, part
 from repro.record import Record
@@ -38,7 +39,7 @@ def stop(**changes: object) -> Stop:
     return Stop(**{"metric": "error", "at_most": 0.5, **changes})  # type: ignore[arg-type]
 
 
-def made_up(cell: str, recipe: Recipe, seed: int, metrics: Mapping[str, float]) -> Record:
+def made_up(cell: str, recipe: Recipe, seed: int, metrics: Mapping[str, Any]) -> Record:
     """A record of a trial that never ran, to see what a claim makes of its numbers."""
     return Record(
         key=f"{cell}-{seed}",

@@ -225,23 +225,26 @@ def _lines(figure: Figure, shown: Picture) -> None:
     axes = figure.add_subplot()
     for i, series in enumerate(shown.series):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[(i + i // len(COLOURS)) % len(MARKERS)]
+        dots = [(x, y) for _, xs, ys in series.seeds for x, y in zip(xs, ys, strict=True)]
+        if plot.ticks:
+            axes.plot(*_columns(dots), color=colour, linestyle="none", marker=".", markersize=4, alpha=0.55)
+            axes.plot(*series.mean, color=colour, linestyle="none", marker=marker, markersize=5,
+                      label=series.label)  # fmt: skip
+            continue
         if plot.kind == "scatter":
-            dots = [(x, y) for _, xs, ys in series.seeds for x, y in zip(xs, ys, strict=True)]
             axes.plot(*_columns(dots), color=colour, linestyle="none", marker=marker, markersize=5,
                       label=series.label)  # fmt: skip
             continue
-        if not plot.ticks and len(series.seeds) > 1 and len({xs for _, xs, _ in series.seeds}) == 1:
+        if len(series.seeds) > 1 and len({xs for _, xs, _ in series.seeds}) == 1:
             ends = [(min(ys), max(ys)) for ys in zip(*(ys for _, _, ys in series.seeds), strict=True)]
             axes.fill_between(series.seeds[0][1], *_columns(ends), color=colour, alpha=0.12, linewidth=0)
-        line = "none" if plot.ticks else "-"
         for _, xs, ys in series.seeds:
-            dot = "." if plot.ticks or len(xs) < 15 else None
-            axes.plot(xs, ys, color=colour, linestyle=line, linewidth=0.8, alpha=0.55, marker=dot,
-                      markersize=4)  # fmt: skip
+            dot = "." if len(xs) < 15 else None
+            axes.plot(xs, ys, color=colour, linewidth=0.8, alpha=0.55, marker=dot, markersize=4)
         if series.mean[0]:
-            every = 1 if plot.ticks else max(1, len(series.mean[0]) // 10)
-            axes.plot(*series.mean, color=colour, linestyle=line, linewidth=2.2, marker=marker,
-                      markersize=5, markevery=every, label=series.label)  # fmt: skip
+            every = max(1, len(series.mean[0]) // 10)
+            axes.plot(*series.mean, color=colour, linewidth=2.2, marker=marker, markersize=5, markevery=every,
+                      label=series.label)  # fmt: skip
         if series.paper[0]:
             axes.plot(*series.paper, color=colour, linewidth=1.4, linestyle=(0, (5, 3)), marker=marker,
                       markersize=6, markerfacecolor="white", label=f"{series.label}, paper")  # fmt: skip

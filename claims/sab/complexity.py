@@ -49,6 +49,7 @@ claim = Claim(
                 "training": training(lengths=(150, 300, 600), batch=8, engine="fast"),
                 "streamed": forward(lengths=FAR, widths=()),
                 "attention": training(lengths=(75, 150, 300), engine="autograd"),
+                "attention_one": training(lengths=(75, 150, 300), engine="autograd", at=(FAR[-1], 1)),
                 "no_retrieval": forward(options={"retrieval": "none"}),
                 "no_memories": forward(options={"k_att": 10**6}),
             },
@@ -124,7 +125,7 @@ claim = Claim(
                 counted(
                     "streamed-at-5000",
                     "streamed",
-                    "peak_longest_gb",
+                    "gb_at",
                     "SAB streamed at t = 5000, one sequence, in 10⁹ bytes; 64 of them fit into 48",
                     at_most=OUT_OF_MEMORY / 64,
                 ),
@@ -149,6 +150,16 @@ claim = Claim(
                 ),
                 Control(
                     name="SAB at t = 5000", criterion="attention-at-5000", swap={"attention": "training"}
+                ),
+                Control(
+                    name="graph of full attention, t",
+                    criterion="inference-in-t",
+                    swap={"streamed": "attention"},
+                ),
+                Control(
+                    name="graph of full attention, one sequence",
+                    criterion="streamed-at-5000",
+                    swap={"streamed": "attention_one"},
                 ),
             ),
             shown=(

@@ -122,8 +122,8 @@ claim = Claim(
         "judged.",
         "At the cpu profile the gain over BPTT is judged against 0.2, not against the printed 0.64: BPTT's "
         "path is ten times shorter there, and the paper's own gain is 0.002 at T = 100.",
-        "Retrieval disabled with k_trunc = 2 is the same computation as TBPTT-2; shuffled memories are the "
-        "control that tells what is read from that something is read.",
+        "Retrieval disabled with k_trunc = 2 is TBPTT-2 with one bias vector for two; shuffled "
+        "memories are the control that tells what is read from that something is read.",
         "A run on three seeds reproduced this claim before: all of them learned. Of 16 seeds of the same "
         "recipe 13 did; the eight that are judged now include whatever they are.",
         "Equal steps matter: in a first run at the cpu profile, with 5,000 steps allowed, SAB was at 1.00 "

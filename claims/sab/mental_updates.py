@@ -24,7 +24,7 @@ def protocol(scale: Scale, trunc: int, wide: str, reduced: str = "") -> Protocol
         cells={
             **cells,
             "no_retrieval": scale.sab(retrieval="none"),
-            "no_retrieval_1": scale.sab(retrieval="none", k_trunc=1, k_top=1),
+            "shuffled_1_1": scale.sab(retrieval="shuffled", **sizes["1_1"]),
         },
         criteria=(
             learned("full_5_5", scale, "SAB (5, 5) with mental updates", reduced, 1.0),
@@ -50,9 +50,9 @@ def protocol(scale: Scale, trunc: int, wide: str, reduced: str = "") -> Protocol
         controls=(
             nothing_read("full_5_5", "no_retrieval"),
             Control(
-                name="nothing read for full updates",
+                name="full updates of another sequence's memories",
                 criterion="updates_help_1_1",
-                swap={"full_1_1": "no_retrieval_1"},
+                swap={"full_1_1": "shuffled_1_1"},
             ),
             Control(
                 name="retrieval disabled",
@@ -80,6 +80,12 @@ def protocol(scale: Scale, trunc: int, wide: str, reduced: str = "") -> Protocol
                     paper=round(full - none, 3),
                 )
                 for size, (full, none) in TABLE.items()
+            ),
+            Shown(
+                cell="full_1_1",
+                rival="own_1_1",
+                metric=scale.accuracy(),
+                label="(1, 1): gain of full over own step",
             ),
         ),
         plots=(

@@ -1,8 +1,8 @@
 """The two factors that stood out in sab.released_code, judged on seeds that were not looked at."""
 
 from claims.sab._copy import CHOICES, PAPER, Scale
-from claims.sab._study import SHORT_PAPER, SMALL, TINY, learned, learning, nothing_read
-from claims.sab.released_code import cells, costs, nothing_read_as_written
+from claims.sab._study import SHORT_PAPER, SMALL, TINY, learned, learning
+from claims.sab.released_code import cells, costs, inert
 from repro.claim import Claim, Protocol, Shown
 
 UNSEEN = 400  # seed offset: sab.released_code found the factors on 1300 to 1307
@@ -16,7 +16,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
     """Return the protocol: as written ahead of either factor alone by a quarter of what users miss."""
     every, accuracy = cells(scale, trunc), scale.accuracy()
     return Protocol(
-        cells={name: every[name] for name in ("written", *FACTORS, "no_retrieval")},
+        cells={name: every[name] for name in ("written", *FACTORS, "classes")},
         criteria=(
             learned("written", scale, "SAB as written", reduced, 1.0),
             *(
@@ -30,13 +30,10 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
                 for name, words in FACTORS.items()
             ),
         ),
-        controls=(
-            nothing_read("written", "no_retrieval"),
-            *(nothing_read_as_written(f"{name}_alone_loses", name) for name in FACTORS),
-        ),
+        controls=tuple(inert(f"{name}_alone_loses", name) for name in FACTORS),
         shown=tuple(
             Shown(cell=name, metric=accuracy, label=words)
-            for name, words in {"written": "as written", **FACTORS}.items()
+            for name, words in {"written": "as written", **FACTORS, "classes": "a class more"}.items()
         ),
         plots=(
             learning(

@@ -133,7 +133,8 @@ def forward_cost(
             beyond the last step.
         X_in_t, X_in_n: for X of these, the log-log slope over the last two lengths; and, at the longest,
             between the last of `widths` and `width` (not without `widths`).
-        operations_longest, peak_longest_gb: of the longest.
+        operations_longest: of the longest.
+        gb_at: its peak, in 10^9 bytes.
 
     Raises ValueError with fewer than two lengths.
     """
@@ -157,7 +158,7 @@ def forward_cost(
         for name, *values in zip(("operations", "peak", "state"), *by_width, strict=True):
             result[f"{name}_in_n"] = slope((widths[-1], width), values)
     operations, peak, _ = by_length[-1]
-    return result | {"operations_longest": operations, "peak_longest_gb": peak / GB}
+    return result | {"operations_longest": operations, "gb_at": peak / GB}
 
 
 def training_bytes(

@@ -170,7 +170,7 @@ def cells(name, profile):
         return {f"{cell}_{t}": own | at(d) for cell, own in table.items() for t, d in delays.items()}
     if name == "mental_updates":
         one, ten = model(k_trunc=1, k_top=1), model(k_trunc=2 if cpu else 10, k_top=10)
-        found = {"no_retrieval": NONE, "no_retrieval_1": one | NONE}
+        found = {"no_retrieval": NONE, "shuffled_1_1": one | SHUFFLED}
         for size, own in (("1_1", one), ("5_5", {}), ("10_10", ten)):
             found |= {f"full_{size}": own, f"none_{size}": own | WITHOUT}
             found[f"own_{size}"] = own | model(mental_updates="own_step")
@@ -181,7 +181,9 @@ def cells(name, profile):
         return {cell: own | at(delay) for cell, own in ({"sab": {}} | dense | OFF).items()}
     if name == "attention_map":
         epoch = TRACED | at(delay) | {"steps": 2000 if cpu else 10_000}
-        return {"sab": epoch, "untrained": epoch | {"steps": 1}, "no_retrieval": epoch | NONE}
+        return {"sab": epoch, "untrained": epoch | {"steps": 1}, "no_retrieval": epoch | NONE} | {
+            "shuffled": epoch | SHUFFLED
+        }
     if name == "adding":
         found = {}
         sizes = [(200, 40, 2000, 2, 10)]
@@ -201,7 +203,7 @@ def cells(name, profile):
     if name in ("released_code", "released_factors"):
         found = released(cpu)
         if name == "released_factors":
-            found = {c: found[c] for c in ("written", "input_scale", "score", "no_retrieval")}
+            found = {c: found[c] for c in ("written", "input_scale", "score", "classes")}
         return {cell: own | at(delay) for cell, (_, own) in found.items()}
     if name == "fragility":
         found = {"default": {}, "no_retrieval": NONE, "naive": NAIVE}
@@ -254,6 +256,11 @@ def row(cell, rival, metric, at_least, sd_floor, paper, controls=(), **rest):
     return dict(typed) | REST | rest | {"controls": [{cell: other} for other in controls]}
 
 
+def costs(cell, metric, at_least):
+    """Its control puts an inert change in the place of the one that costs."""
+    return row("written", cell, metric, at_least, 0.03, None) | {"controls": [{cell: "classes"}]}
+
+
 def criteria(name, profile):
     """Criterion → row."""
     cpu, delay = profile == "cpu", RUNS[name][profile == "paper"][3]
@@ -283,7 +290,7 @@ def criteria(name, profile):
     if name == "mental_updates":
         return {
             "full_5_5_learned": row("full_5_5", None, a, *learned, 1.0, NOTHING, premise=cpu),
-            "updates_help_1_1": row("full_1_1", "none_1_1", a, 0.0445, 0.03, 0.089, ["no_retrieval_1"]),
+            "updates_help_1_1": row("full_1_1", "none_1_1", a, 0.0445, 0.03, 0.089, ["shuffled_1_1"]),
             **(
                 {"learns_without_10_10": row("none_10_10", None, a, 0.9, 0.02, 0.996, NOTHING)}
                 if cpu
@@ -299,8 +306,8 @@ def criteria(name, profile):
         seen, moved = "the figure shows nearly all", "the figure shows a move from all over the sequence"
         return {
             "sab_learned": row("sab", None, a, *learned, None, NOTHING, premise=cpu),
-            "reads_the_first_inputs": row("sab", None, "early_weight", 0.5, 0.05, seen, ["untrained"]),
-            "moves_there": row("sab", "untrained", "early_weight", 0.25, 0.05, moved, NOTHING),
+            "reads_the_first_inputs": row("sab", None, "early_weight", 0.5, 0.05, seen, ["shuffled"]),
+            "moves_there": row("sab", "untrained", "early_weight", 0.25, 0.05, moved, ["shuffled"]),
         }
     if name == "adding":
         found = {}
@@ -315,13 +322,12 @@ def criteria(name, profile):
     if name == "released_code":
         return {
             "written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu),
-            "released_loses": row("written", "released", a, 0.19, 0.03, None, NOTHING),
-            "score_alone_loses": row("written", "score", a, 0.19, 0.03, None, NOTHING),
+            "released_loses": costs("released", a, 0.19),
+            "score_alone_loses": costs("score", a, 0.19),
         }
     if name == "released_factors":
-        return {"written_learned": row("written", None, a, *learned, 1.0, NOTHING, premise=cpu)} | {
-            f"{cell}_alone_loses": row("written", cell, a, 0.095, 0.03, None, NOTHING)
-            for cell in ("input_scale", "score")
+        return {"written_learned": row("written", None, a, *learned, 1.0, premise=cpu)} | {
+            f"{cell}_alone_loses": costs(cell, a, 0.095) for cell in ("input_scale", "score")
         }
     if name == "fragility":
         return {
@@ -417,7 +423,8 @@ def test_the_papers_numbers_are_the_papers(name, profile):
 
 
 # Outcomes of records that are made up: in every seed what the paper prints, but for what is given here by
-# cell or by cell and metric; what has neither (a control) is at chance.
+# cell or by cell and metric; what has neither (a control) is at chance. At the cpu profile a premise is no
+# verdict: the first three lines say what a claim does when SAB has not learned there.
 MAP = ("sab", "early_weight")
 MORE, LESS = (0.99,) * 15 + (0.4,) * 5, (0.99,) * 12 + (0.4,) * 8  # by seed
 TABLE_LOW = {f"sab_{size}_{t}": 0.3 for size in ("5_5", "1_5", "1_1") for t in TABLE_1}
@@ -427,6 +434,30 @@ UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") f
 @pytest.mark.parametrize(
     ("name", "profile", "given", "verdict"),
     [
+        ("copy_t300", "cpu", {"sab": 0.3}, "inconclusive"),
+        ("transfer", "cpu", {"sab": 0.3}, "inconclusive"),
+        ("adding", "cpu", {"sab_200": 0.15}, "inconclusive"),
+        ("copy_t300", "cpu", {"sab": 0.999}, "reproduced"),
+        ("copy_t300", "cpu", {"sab": 0.999, "bptt": 0.999}, "not reproduced"),
+        ("copy_table", "cpu", {}, "reproduced"),
+        ("copy_table", "cpu", {"sab_1_1_100": 0.305}, "not reproduced"),
+        ("sparsity", "cpu", {"sab": 1.0}, "reproduced"),
+        ("sparsity", "cpu", {"sab": 1.0, "dense_2e3": 1.0}, "not reproduced"),
+        ("mental_updates", "cpu", {}, "reproduced"),
+        ("mental_updates", "cpu", {"none_1_1": 0.579}, "not reproduced"),
+        ("mental_updates", "cpu", {"shuffled_1_1": 0.579}, "a control is green"),
+        ("attention_map", "cpu", {"sab": 1.0, MAP: 0.9}, "reproduced"),
+        ("attention_map", "cpu", {"sab": 1.0, MAP: 0.1}, "not reproduced"),
+        ("attention_map", "cpu", {"sab": 1.0, MAP: 0.9, "shuffled": 0.9}, "a control is green"),
+        ("released_code", "cpu", {"score": 0.62, "released": 0.62}, "reproduced"),
+        ("released_code", "cpu", {"score": 1.0, "released": 0.62}, "not reproduced"),
+        ("released_code", "cpu", {"score": 0.62, "released": 0.62, "classes": 0.62}, "a control is green"),
+        ("released_factors", "cpu", {"written": 1.0, "score": 0.8, "input_scale": 0.6}, "reproduced"),
+        ("released_factors", "cpu", {"written": 1.0, "score": 1.0, "input_scale": 0.6}, "not reproduced"),
+        ("adding", "cpu", {}, "reproduced"),
+        ("adding", "cpu", {"tbptt_200": 3.0e-6}, "not reproduced"),
+        ("transfer", "cpu", {}, "reproduced"),
+        ("transfer", "cpu", {("sab", "accuracy@600"): 0.15}, "not reproduced"),
         ("copy_t300", "paper", {"sab": 0.999}, "reproduced"),
         ("copy_t300", "paper", {"sab": 0.3}, "not reproduced"),
         ("copy_t300", "paper", {"sab": 0.999, "bptt": 0.999}, "not reproduced"),
@@ -459,6 +490,8 @@ def test_a_claim_can_end_either_way(name, profile, given, verdict):
     protocol = CLAIMS[name].profiles[profile]
 
     def value(cell, metric):
+        if cell == "classes" and cell not in given:  # an inert change
+            return value("written", metric)
         known = printed(name, profile).get((cell, metric), 0.125)
         return given.get((cell, metric), given.get(cell, known))
 
@@ -473,5 +506,8 @@ def test_a_claim_can_end_either_way(name, profile, given, verdict):
 
     records = {cell: [record(cell, seed) for seed in range(protocol.seeds)] for cell in protocol.cells}
     decided = decide_claim(f"sab.{name}", protocol, records, profile)
-    assert decided.verdict == verdict
-    assert {c.verdict for c in decided.controls} == {"not reproduced"}
+    if verdict == "a control is green":
+        assert decided.control_failed
+    else:
+        assert decided.verdict == verdict
+        assert {c.verdict for c in decided.controls} == {"not reproduced"}

@@ -178,7 +178,7 @@ def test_every_factor_changes_the_first_gradient_step(name):
     assert steps[0] != steps[1]
 
 
-CONTROLLED = (copy_table, mental_updates, released_code, released_factors)
+CONTROLLED = (copy_table, mental_updates, sparsity, attention_map)
 
 
 @pytest.mark.parametrize("module", CONTROLLED, ids=lambda m: m.__name__.rpartition(".")[2])
@@ -190,6 +190,19 @@ def test_a_control_is_its_arm_with_retrieval_changed_and_nothing_else(module, pr
             off = protocol.cells[other].model.args["retrieval"] == "none"
             idle = {"mental_updates", "k_top"} if off else set()
             assert changed(protocol.cells[other], protocol.cells[arm]) - idle == {"retrieval"}
+
+
+@pytest.mark.parametrize("module", [released_code, released_factors])
+@pytest.mark.parametrize("profile", ["cpu", "paper"])
+def test_a_factor_s_control_is_a_change_that_is_no_factor_judged(module, profile):
+    protocol = module.claim.protocol(profile)
+    judged = {c.rival for c in protocol.criteria}
+    for control in protocol.controls:
+        if control.criterion != "written_learned":
+            ((factor, other),) = control.swap.items()
+            assert factor in judged
+            assert other not in judged
+            assert changed(protocol.cells[other], protocol.cells["written"]) == {"outputs"}
 
 
 def test_where_nothing_is_read_k_top_and_mental_updates_make_no_difference():

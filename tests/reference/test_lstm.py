@@ -60,6 +60,22 @@ def test_inputs_as_one_number() -> None:
     assert model(torch.tensor([[1, 2, 3]])).shape == (1, 3, 9)
 
 
+@pytest.mark.parametrize(("input_scale", "recurrent_scale"), [(1.0, 1.0), (10.0, 0.5)])
+def test_weights_start_uniform_at_their_scales(input_scale: float, recurrent_scale: float) -> None:
+    torch.manual_seed(0)
+    model = LSTM(10, 9, hidden=64, input_scale=input_scale, recurrent_scale=recurrent_scale)
+    starts_at(model.lstm.weight_ih_l0, input_scale / 8)
+    starts_at(model.lstm.weight_hh_l0, recurrent_scale / 8)
+    starts_at(model.head.weight, 1 / 8)
+    assert not any(p.any() for name, p in model.named_parameters() if "bias" in name)
+
+
+def starts_at(weight: torch.Tensor, limit: float) -> None:
+    """Assert that a matrix is spread uniformly over +-limit."""
+    assert 0.97 * limit < weight.abs().max().item() <= limit * (1 + 1e-6)
+    assert weight.std().item() == pytest.approx(limit / 3**0.5, rel=0.05)
+
+
 def test_impossible_values() -> None:
     with pytest.raises(ValueError, match="hidden"):
         LSTM(1, 1, hidden=0)

@@ -204,6 +204,50 @@ def test_worked_example(engine: str) -> None:
         )
 
 
+def test_the_released_threshold_s_margin_is_a_ten_millionth(engine: str) -> None:
+    """Three scores above the fourth by 5, 3 and 0 ten-millionths: with the margin 4 : 2 is left of 5 : 3."""
+    scores = [5e-7, 3e-7, 0.0, -1.0]
+    model = make(hidden=2, k_att=9, k_top=3, scorer=1, threshold="released")
+    with torch.no_grad():
+        model.w1_DH[:] = torch.tensor([[1.0, 0.0]])
+        model.w2_DH.zero_()
+        model.w3_D[:] = 1.0
+    memories = torch.zeros(4, 1, 2, dtype=torch.float64)
+    memories[:, 0, 0] = torch.tensor([5e-7, 3e-7, 0.0, -20.0], dtype=torch.float64)  # tanh: scores
+    zero = torch.zeros(1, 2, dtype=torch.float64)
+    seen = model.inspect(torch.zeros(1, 1, dtype=torch.int64), State(zero, zero, memories))
+    want = [2 / 3, 1 / 3, 0.0, 0.0]
+    assert seen.weights_BTN.flatten().tolist() == pytest.approx(want, abs=1e-6)
+    by_twin = sparsify(list(torch.tensor(scores, dtype=torch.float64)), 3, "released")
+    assert [w.item() for w in by_twin] == pytest.approx(want, abs=1e-6)
+
+
+@pytest.mark.parametrize("retrieval", ["sparse", "none"])
+def test_weights_start_uniform_at_their_scales(retrieval: str) -> None:
+    """Every matrix at a scale of its own, so that exchanged ones show."""
+    torch.manual_seed(0)
+    scales = {"input_scale": 10.0, "recurrent_scale": 0.5, "scorer_scale": 3.0, "w3_scale": 7.0}
+    model = SAB(10, 40, hidden=64, scorer=200, retrieval=retrieval, **scales)
+    want = {"weight_input_GF": 10.0, "weight_hidden_GH": 0.5, "w1_DH": 3.0, "w2_DH": 3.0, "w3_D": 7.0}
+    for name, scale in (want | {"v1_CH": 1.0, "v2_CH": 1.0}).items():
+        weight, limit = getattr(model, name), scale / 8
+        assert 0.97 * limit < weight.abs().max().item() <= limit * (1 + 1e-6), name
+        assert weight.std().item() == pytest.approx(limit / 3**0.5, rel=0.1), name
+    assert not model.bias_G.any()
+    assert not model.b_C.any()
+
+
+@pytest.mark.parametrize("std", [0.01, 0.5])
+@pytest.mark.parametrize("score", ["additive", "separable"])
+def test_the_scorer_starts_normal_where_a_deviation_is_given(score: str, std: float) -> None:
+    torch.manual_seed(0)
+    model = SAB(10, 9, hidden=200, score=score, scorer_std=std)
+    for name, weight in model.scorer_weights().items():
+        assert weight.std().item() == pytest.approx(std, rel=0.15), name
+        assert weight.abs().max().item() > 2 * std, "a normal distribution, not a uniform one"
+    assert model.weight_hidden_GH.abs().max().item() <= 200**-0.5
+
+
 def test_few_rules_on_a_worked_example() -> None:
     scores = list(torch.tensor([3.0, -1.0, 1.0]))
     want = {

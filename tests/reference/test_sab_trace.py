@@ -143,6 +143,74 @@ def test_tanh_saturates_in_candidates_from_the_start_and_in_cells_when_they_have
     assert found["tanh_saturation"] == pytest.approx([1.0 if grown else 0.5 for grown in cells])
 
 
+def test_gates_count_as_saturated_below_a_twentieth_and_above_nineteen() -> None:
+    """sigmoid(2.5) is 0.924, sigmoid(3.5) is 0.971; on the other side 0.076 and 0.029."""
+    for bias, saturated in ((2.5, 0.0), (3.5, 1.0), (-2.5, 0.0), (-3.5, 1.0)):
+        found = sab_trace(constant(bias, bias, 0.0), TASK, seeded(), sequences=2)
+        assert found["gate_saturation"] == pytest.approx([saturated] * TASK.length), bias
+
+
+def test_tanh_counts_as_saturated_beyond_nineteen_twentieths_on_both_sides() -> None:
+    """tanh(1.7) is 0.935, tanh(1.9) is 0.956; the forget gate is shut, so that the cell is half of that."""
+    for candidate, saturated in ((1.7, 0.0), (1.9, 0.5), (-1.7, 0.0), (-1.9, 0.5), (-5.0, 0.5)):
+        found = sab_trace(constant(0.0, -9.0, candidate), TASK, seeded(), sequences=2)
+        assert found["tanh_saturation"] == pytest.approx([saturated] * TASK.length), candidate
+
+
+def test_last_is_last_and_mean_is_mean_where_both_change_with_the_steps() -> None:
+    """A memory that is there from the start is forgotten: the norm falls; what saturates does so at first."""
+    own = constant(5.0, 1.0, 0.0)
+    with torch.no_grad():
+        own.weight_input_GF[:] = 0.0
+        own.weight_input_GF[18:, 1:] = 5.0  # candidates, at symbols alone: blanks (feature 0) stay quiet
+        own.weight_input_GF[:12, 0] = -5.0  # input and output gates half open in blanks
+    found = sab_trace(own, TASK, seeded(), sequences=2)
+    norm, gates, tanh = (found[name] for name in ("hidden_norm", "gate_saturation", "tanh_saturation"))
+    for name, values in (("hidden_norm", norm), ("gate_saturation", gates), ("tanh_saturation", tanh)):
+        assert max(values) > values[-1] >= min(values), name
+        assert found[f"{name}_mean"] == pytest.approx(sum(values) / len(values)), name
+    assert found["hidden_norm_last"] == norm[-1] < found["hidden_norm_mean"] < max(norm)
+
+
+def test_the_output_s_norm_is_taken_before_the_read() -> None:
+    own = model()
+    seen = own.inspect(TASK.sample(5, seeded())["inputs"])
+    read = seen.read_norm_BT > 1e-6
+    assert read.any()
+    assert (~read).any()
+    torch.testing.assert_close(seen.output_norm_BT[~read], seen.hidden_norm_BT[~read])
+    differ = (seen.output_norm_BT - seen.hidden_norm_BT).abs() > 1e-9
+    assert differ[read].all()
+    assert (seen.hidden_norm_BT <= seen.output_norm_BT + seen.read_norm_BT + 1e-12).all()
+
+
+def test_a_first_memory_of_zeros_is_no_symbol_s() -> None:
+    """It is read like the others and belongs to no step."""
+    own = model(first_memory="zero", few_memories="uniform", k_top=40)
+    found = sab_trace(own, TASK, seeded(), sequences=5)
+    rows = torch.tensor(found["map"])
+    assert own.inspect(TASK.sample(5, seeded())["inputs"]).stored_N[:2].tolist() == [-1, 0]
+    assert (rows[:, 0] > 0).all()
+    assert found["early_weight"] == pytest.approx(float(rows[:, 1:4].sum() / rows.sum()))
+    gradient = found["memory_gradient"]
+    assert found["early_gradient"] == pytest.approx(sum(gradient[1:4]) / sum(gradient))
+
+
+def test_the_loss_traced_asks_for_the_symbols_at_the_end_and_blanks_before() -> None:
+    own = model()
+    inputs = TASK.sample(5, seeded())["inputs"]
+    found = sab_trace(own, TASK, seeded(), sequences=5)
+    want = {}
+    for name, targets in (
+        ("task's", TASK.sample(5, seeded())["targets"]),
+        ("blank", torch.zeros_like(inputs)),
+    ):
+        _, gradient = tanh_and_gradient(own, inputs, targets)
+        want[name] = gradient.tolist()
+    assert found["memory_gradient"] == pytest.approx(want["task's"])
+    assert found["memory_gradient"] != pytest.approx(want["blank"])
+
+
 def test_validation_s_two_are_the_weight_and_norm_of_the_last_steps():
     own = model()
     found = validation(own, TASK, seeded(), sequences=10, traced=6)

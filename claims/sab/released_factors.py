@@ -2,7 +2,7 @@
 
 from claims.sab._copy import CHOICES, PAPER, Scale
 from claims.sab._study import SHORT_PAPER, SMALL, TINY, learned, learning
-from claims.sab.released_code import cells, costs, inert
+from claims.sab.released_code import cells, costs, harmless
 from repro.claim import Claim, Protocol, Shown
 
 UNSEEN = 400  # seed offset: sab.released_code found the factors on 1300 to 1307
@@ -16,7 +16,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
     """Return the protocol: as written ahead of either factor alone by a quarter of what users miss."""
     every, accuracy = cells(scale, trunc), scale.accuracy()
     return Protocol(
-        cells={name: every[name] for name in ("written", *FACTORS, "classes")},
+        cells={name: every[name] for name in ("written", *FACTORS, "threshold")},
         criteria=(
             learned("written", scale, "SAB as written", reduced, 1.0),
             *(
@@ -30,10 +30,14 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
                 for name, words in FACTORS.items()
             ),
         ),
-        controls=tuple(inert(f"{name}_alone_loses", name) for name in FACTORS),
+        controls=tuple(harmless(f"{name}_alone_loses", name) for name in FACTORS),
         shown=tuple(
             Shown(cell=name, metric=accuracy, label=words)
-            for name, words in {"written": "as written", **FACTORS, "classes": "a class more"}.items()
+            for name, words in {
+                "written": "as written",
+                **FACTORS,
+                "threshold": "the released threshold",
+            }.items()
         ),
         plots=(
             learning(

@@ -203,7 +203,7 @@ def cells(name, profile):
     if name in ("released_code", "released_factors"):
         found = released(cpu)
         if name == "released_factors":
-            found = {c: found[c] for c in ("written", "input_scale", "score", "classes")}
+            found = {c: found[c] for c in ("written", "input_scale", "score", "threshold")}
         return {cell: own | at(delay) for cell, (_, own) in found.items()}
     if name == "fragility":
         found = {"default": {}, "no_retrieval": NONE, "naive": NAIVE}
@@ -257,8 +257,8 @@ def row(cell, rival, metric, at_least, sd_floor, paper, controls=(), **rest):
 
 
 def costs(cell, metric, at_least):
-    """Its control puts an inert change in the place of the one that costs."""
-    return row("written", cell, metric, at_least, 0.03, None) | {"controls": [{cell: "classes"}]}
+    """Its control puts a change that does not cost in the place of the one that does."""
+    return row("written", cell, metric, at_least, 0.03, None) | {"controls": [{cell: "threshold"}]}
 
 
 def criteria(name, profile):
@@ -451,7 +451,7 @@ UPDATES_LOW = {f"{reading}_{size}": 0.3 for reading in ("full", "none", "own") f
         ("attention_map", "cpu", {"sab": 1.0, MAP: 0.9, "shuffled": 0.9}, "a control is green"),
         ("released_code", "cpu", {"score": 0.62, "released": 0.62}, "reproduced"),
         ("released_code", "cpu", {"score": 1.0, "released": 0.62}, "not reproduced"),
-        ("released_code", "cpu", {"score": 0.62, "released": 0.62, "classes": 0.62}, "a control is green"),
+        ("released_code", "cpu", {"score": 0.62, "released": 0.62, "threshold": 0.62}, "a control is green"),
         ("released_factors", "cpu", {"written": 1.0, "score": 0.8, "input_scale": 0.6}, "reproduced"),
         ("released_factors", "cpu", {"written": 1.0, "score": 1.0, "input_scale": 0.6}, "not reproduced"),
         ("adding", "cpu", {}, "reproduced"),
@@ -490,7 +490,7 @@ def test_a_claim_can_end_either_way(name, profile, given, verdict):
     protocol = CLAIMS[name].profiles[profile]
 
     def value(cell, metric):
-        if cell == "classes" and cell not in given:  # an inert change
+        if cell == "threshold" and cell not in given:  # a change that does not cost
             return value("written", metric)
         known = printed(name, profile).get((cell, metric), 0.125)
         return given.get((cell, metric), given.get(cell, known))

@@ -202,7 +202,7 @@ def test_a_factor_s_control_is_a_change_that_is_no_factor_judged(module, profile
             ((factor, other),) = control.swap.items()
             assert factor in judged
             assert other not in judged
-            assert changed(protocol.cells[other], protocol.cells["written"]) == {"outputs"}
+            assert changed(protocol.cells[other], protocol.cells["written"]) == {"threshold"}
 
 
 def test_where_nothing_is_read_k_top_and_mental_updates_make_no_difference():

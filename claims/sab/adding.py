@@ -229,6 +229,7 @@ claim = Claim(
         "At the cpu profile SAB ended ahead of TBPTT by less than half of the printed decades (a ratio "
         "of 0.27 on seeds 1000 to 1002). Three rows, added after that, change one "
         "factor each: four times the steps, for either arm, and a k_top that shrinks with T.",
+        "Names say what the paper has, T = 200 and (10, 10), at every profile; what is reduced is listed.",
         "Losses are judged as ratios, on the log scale: 2.0e-6 against 3.0e-4 is 2.2 decades.",
         "Errors of 1e-6 take longer training than the cpu profile has; the ratio at equal steps is what it "
         "judges, and only where SAB has learned (error at most 0.02, an eighth of always answering 1).",

@@ -64,7 +64,9 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
         ),
         shown=(
             Shown(cell="untrained", metric="early_weight", label="weight on the first states, one step in"),
-            Shown(cell="shuffled", metric="early_weight", label="the same, trained on others' memories"),
+            Shown(
+                cell="shuffled", metric="early_weight", label="weight on the first states, others' memories"
+            ),
             Shown(
                 cell="sab", metric="early_gradient", label="share of the gradient along reads that goes there"
             ),

@@ -133,6 +133,7 @@ claim = Claim(
         "seeds can resolve: both are shown, and we judge that SAB learns without mental updates too. At the "
         "paper's scale (5, 5) has to; at the cpu profile (10, 10), because (5, 5) leaves the plateau on some "
         "seeds only, with full updates as without.",
+        "Names of cells say the paper's (k_trunc, k_top) at every profile; what is reduced is listed.",
         "A first run, on seeds 1100 to 1109, ended inconclusive: its premise asked (5, 5) for a mean of "
         "0.9 and its mean was 0.83. It showed (1, 1) at 0.42 with full updates and 0.28 without, (5, 5) "
         "at 0.80 without, (10, 10) at 1.00 either way. The band of the gain is as before, the seeds are "

@@ -13,7 +13,7 @@ FACTORS = {
 
 
 def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
-    """Return the protocol: as written ahead of either factor alone by a quarter of what users miss."""
+    """Return the protocol: as written ahead of either factor alone by a quarter of what a user missed."""
     every, accuracy = cells(scale, trunc), scale.accuracy()
     return Protocol(
         cells={name: every[name] for name in ("written", *FACTORS, "threshold")},
@@ -61,7 +61,7 @@ claim = Claim(
     title="Input scale and score each cost SAB accuracy",
     source="Algorithm 1; released code and issue 2 of its repository",
     statement="Ours: changed alone, the scale at which input weights start and the released code's score "
-    "each cost SAB at least a quarter of the 38 points that users of the released code miss.",
+    "each cost SAB at least a quarter of the 38 points that a user of the released code missed.",
     profiles={
         "smoke": protocol(TINY, 3, reduced="mechanics only"),
         "cpu": protocol(SMALL, 3, reduced="As in sab.released_code."),

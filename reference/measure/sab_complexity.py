@@ -121,12 +121,14 @@ def forward_cost(
     width: int = 128,
     batch: int = 1,
     cached: bool = True,
+    chunk: int = 64,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, float | list[float]]:
     """Count a forward pass of SAB without gradients, streamed, on the CPU whatever `device` says.
 
     `cached`: W1 m is computed once a memory; else anew in every step, as Algorithm 1 is written. `options`
-    are those of `SAB`. The output head is left out: it is linear in T and the same for all.
+    are those of `SAB`. `chunk`: steps whose activations exist at once. The output head is left out: it is
+    linear in T and the same for all.
 
     Returns:
         operations, peak, state: by length at `width`; the last two in bytes, `state` being what is carried
@@ -145,7 +147,7 @@ def forward_cost(
         model = built(units, options or {})
         x_TBF = torch.randn(length, batch, FEATURES, generator=generator)
         with Costs(model, kept=(x_TBF,)) as costs:
-            _, state = streamed(model, x_TBF, cached)
+            _, state = streamed(model, x_TBF, cached, chunk)
         kept = bytes_of([state.hidden_BH, state.cell_BH, state.memories_NBH])
         return float(costs.operations), float(costs.peak_activations), float(kept)
 

@@ -22,7 +22,7 @@ COMPLEXITY = {
     "training-in-t": ("training", "peak_in_t", *LINEAR, 1.0, ["attention"]),
     "attention-in-t": ("attention", "peak_in_t", *SQUARE, None, ["training"]),
     "attention-at-5000": ("attention", "gb_at", 48, None, "out of memory", ["training"]),
-    "streamed-at-5000": ("streamed", "gb_at", None, 0.75, None, ["attention_one"]),
+    "streamed-at-5000": ("streamed", "gb_at", None, 0.02048, None, ["unstreamed"]),
 }
 GRADIENTS = {
     "direct-path": ("direct_error", ROUNDING, ["dense", "released"]),
@@ -45,7 +45,7 @@ COUNTED = {
     "training": TRAINING | {"lengths": (150, 300, 600), "batch": 8, "engine": "fast"},
     "streamed": FORWARD | {"lengths": (1000, 5000), "widths": ()},
     "attention": TRAINING | {"lengths": (75, 150, 300), "engine": "autograd"},
-    "attention_one": TRAINING | {"lengths": (75, 150, 300), "engine": "autograd", "at": (5000, 1)},
+    "unstreamed": FORWARD | {"lengths": (1000, 5000), "widths": (), "chunk": 5000},
     "no_retrieval": FORWARD | {"options": {"retrieval": "none"}},
     "no_memories": FORWARD | {"options": {"k_att": 10**6}},
 }
@@ -130,6 +130,24 @@ WORDS = {  # how a cell's name begins → what its label says
     "none": "none",
     "own": "own step",
     "untrained": "one step",
+    "written": "as written",
+    "input_scale": "input",
+    "score": "score",
+    "threshold": "threshold",
+}
+METRICS = {  # a shown or drawn number → what is said where it stands
+    "accuracy": "ccuracy",
+    "hidden_norm_last": "‖h‖ at the last step",
+    "gate_saturation_mean": "gates saturated",
+    "tanh_saturation_mean": "tanh saturated",
+    "early_weight": "eight",
+    "early_gradient": "gradient along reads that goes there",
+    "mse": "ean squared error",
+    "map": "Weights of the output steps",
+    "hidden_norm": "‖h‖ along a sequence",
+    "gate_saturation": "Gates saturated",
+    "tanh_saturation": "tanh saturated",
+    "memory_gradient": "Gradient that arrives along read edges",
 }
 TRAINED = {
     claim.id: claim
@@ -138,10 +156,10 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(set(TRAINED) - {"sab.released_code", "sab.released_factors"}))
+@pytest.mark.parametrize("name", sorted(set(TRAINED) - {"sab.released_code"}))
 @pytest.mark.parametrize("profile", ["cpu", "paper"])
 def test_a_label_says_what_its_cell_is(name, profile):
-    """The factors of the released code are typed with their words in test_sab_cells."""
+    """The cells of sab.released_code are typed with their words in test_sab_cells."""
     if profile not in TRAINED[name].profiles:
         return
     protocol = TRAINED[name].protocol(profile)
@@ -153,3 +171,53 @@ def test_a_label_says_what_its_cell_is(name, profile):
             assert WORDS[max(known, key=len)] in label, (cell, label)
         else:
             assert cell == "sab" or cell.startswith("sab_") or cell == "shuffled", cell
+
+
+@pytest.mark.parametrize("name", sorted(TRAINED))
+def test_what_is_shown_or_drawn_is_what_it_is_called(name):
+    for profile in TRAINED[name].profiles:
+        protocol = TRAINED[name].protocol(profile)
+        judged = {c.metric for c in protocol.criteria if c.metric.startswith("accuracy@")}
+        for s in protocol.shown:
+            plain = s.metric in judged or name == "sab.transfer"  # accuracy needs no word of its own
+            assert plain or METRICS[s.metric.partition("@")[0]] in s.label, s
+        for plot in protocol.plots:
+            for line in plot.lines:
+                axes = [plot.x_label, plot.y_label] if plot.kind == "scatter" else [plot.title + plot.y_label]
+                first = [m.partition("@")[0] for m in line.metrics][: len(axes)]
+                assert all(METRICS[m] in words for m, words in zip(first, axes, strict=True)), (
+                    plot.name,
+                    line,
+                )
+
+
+def test_transfer_is_drawn_over_the_multiples_it_was_measured_at():
+    for profile, delay in (("cpu", 30), ("paper", 100)):
+        (plot,) = TRAINED["sab.transfer"].protocol(profile).plots
+        assert plot.x == (1, 2, 3, 4, 20, 50)
+        for line in plot.lines:
+            assert line.metrics == tuple(f"accuracy@{delay * m}" for m in (1, 2, 3, 4, 20, 50))
+
+
+def test_counts_and_paths_are_shown_and_drawn_under_their_names():
+    (counts,) = complexity.claim.profiles.values()
+    assert [(s.cell, s.metric, s.label) for s in counts.shown] == [
+        ("written", "operations_longest", "operations at t = 1200, as written"),
+        ("cached", "operations_longest", "the same, W1·m cached"),
+        ("no_retrieval", "operations_longest", "the same, no retrieval (LSTM)"),
+        ("training", "gb_at", "SAB training, t = 5000, batch 64, 10⁹ bytes"),
+        ("no_retrieval", "operations_in_n", "exponent of n, no retrieval"),
+    ]
+    drawn = [(line.cell, line.metrics, line.label) for line in counts.plots[0].lines]
+    assert drawn == [
+        ("written", ("operations",), "as written"),
+        ("cached", ("operations",), "W1·m cached"),
+        ("no_retrieval", ("operations",), "no retrieval (LSTM)"),
+    ]
+    assert counts.plots[0].x == (300, 600, 1200)
+    (paths,) = gradient_paths.claim.profiles.values()
+    assert [(line.metrics, line.label) for line in paths.plots[0].lines] == [
+        (("direct_norm",), "through a read (sum over memories)"),
+        (("recurrent_norm",), "through the LSTM, no truncation"),
+    ]
+    assert paths.plots[0].x == FAR["distances"]

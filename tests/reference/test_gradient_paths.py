@@ -3,7 +3,9 @@
 import pytest
 import torch
 
+from reference.measure import gradient_paths
 from reference.measure.gradient_paths import (
+    READINGS,
     direct_path,
     last_step,
     reach,
@@ -126,6 +128,49 @@ def test_one_reading_in_place_of_another_is_noticed(stated):
     assert found["least_difference"] == 0
     for reading in ("full", "none", "own_step"):
         assert (found[f"error_{reading}"] < 1e-9) == (reading == stated)
+
+
+@pytest.mark.parametrize("call", range(12))
+def test_one_error_among_truncations_and_engines_is_enough(call, monkeypatch):
+    """Readings, truncations and engines are compared in this order: 3 x 2 x 2."""
+    calls, plain = [], gradient_paths.relative
+
+    def relative(got, want):
+        calls.append(call)
+        return 1.0 if len(calls) == call + 1 else plain(got, want)
+
+    monkeypatch.setattr(gradient_paths, "relative", relative)
+    found = twin_gradients(seeded(), "cpu")
+    assert [found[f"error_{r}"] == 1.0 for r in READINGS] == [call // 4 == i for i in range(3)]
+    assert len(calls) == 12 + 3  # and three differences between readings
+
+
+@pytest.mark.parametrize("measure", [twin_gradients, wrong_steps])
+def test_both_truncations_are_looked_at(measure, monkeypatch):
+    seen, plain = [], gradient_paths.pair
+
+    def pair(fast, device, **options):
+        seen.append((options["mental_updates"], options["truncation"]))
+        return plain(fast, device, **options)
+
+    monkeypatch.setattr(gradient_paths, "pair", pair)
+    measure(seeded(), "cpu")
+    assert sorted(seen) == sorted((r, t) for r in READINGS for t in ("grid", "sliding"))
+
+
+@pytest.mark.parametrize("call", [0, 2, 4])  # of each distance the first; the second is the plain LSTM's
+def test_one_wrong_distance_is_enough(call, monkeypatch):
+    calls, plain = [], gradient_paths.last_step
+
+    def last_step(*given, **options):
+        value, local, output = plain(*given, **options)
+        calls.append(call)
+        return (value + 0.5 if len(calls) == call + 1 else value), local, output
+
+    monkeypatch.setattr(gradient_paths, "last_step", last_step)
+    found = direct_path(seeded(), "cpu", distances=(2, 4, 6))
+    assert found["unread_gradient"] == 0.5
+    assert found["direct_error"] > 0.1
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -153,17 +153,46 @@ def test_twin_with_few_memories(engine: str, rule: str, score: str) -> None:
     agrees(make(few_memories=rule, score=score, k_top=20, mental_updates="own_step", first_memory="zero"))
 
 
-def test_ties_go_to_the_earliest_memory(engine: str) -> None:
-    # Six memories that differ, but not in the one unit that is scored: two scores, each three times.
+@pytest.mark.parametrize(
+    ("units", "read"),
+    [
+        ([0.3, -0.5, 0.3, -0.5, 0.3, -0.5], 0.0),  # three best: all differences are 0
+        ([0.3, -0.5, -0.5, -0.5, -0.5, -0.5], 1.0),  # one best; the threshold is one of five
+        ([-0.5, -0.5, -0.5, -0.5, -0.5, 0.3], 1.0),
+        ([-0.5, 0.1, -0.5, 0.3, -0.5, -0.5], 1.0),
+        ([-0.5, 0.1, 0.1, 0.3, 0.1, 0.1], 1.0),
+    ],
+)
+def test_ties_go_to_the_earliest_memory(engine: str, units: list[float], read: float) -> None:
+    """Six memories that differ, but not in the one unit that is scored, of which more is better."""
     model = make(k_top=2, k_att=20)
     with torch.no_grad():
         model.w1_DH[:, 1:] = 0.0
+        model.w1_DH[:, 0].abs_()
+        model.w3_D.abs_()
     memories = torch.randn(6, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    memories[:, :, 0] = torch.tensor([0.3, -0.5, 0.3, -0.5, 0.3, -0.5], dtype=torch.float64)[:, None]
+    memories[:, :, 0] = torch.tensor(units, dtype=torch.float64)[:, None]
     agrees(model, memories=memories, steps=3)
-    memories[:, :, 0] = torch.tensor([0.3, -0.5, -0.5, -0.5, -0.5, -0.5], dtype=torch.float64)[:, None]
-    agrees(model, memories=memories, steps=3)
-    agrees(model, memories=memories.flip(0), steps=3)
+    zero = torch.zeros(2, 4, dtype=torch.float64)
+    seen = model.inspect(torch.zeros(2, 3, dtype=torch.int64), State(zero, zero, memories))
+    torch.testing.assert_close(seen.weights_BTN.sum(2), torch.full((2, 3), read, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("rule", ["lowest", "threshold_zero"])
+def test_ties_among_few_go_to_the_earliest_memory(engine: str, rule: str) -> None:
+    """The lowest score is the threshold, twice; the gradient goes to the later one, which ranks last."""
+    model = make(k_top=6, k_att=20, few_memories=rule)
+    with torch.no_grad():
+        model.w1_DH[:, 1:] = 0.0
+    memories = torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    for units in ([0.3, -0.5, 0.3, -0.5], [-0.5, 0.3, 0.9, -0.5], [0.9, 0.3, 0.9, 0.3]):
+        memories[:, :, 0] = torch.tensor(units, dtype=torch.float64)[:, None]
+        agrees(model, memories=memories, steps=3)
+
+
+def test_a_query_far_from_zero_is_clamped_where_it_says(engine: str) -> None:
+    """Queries of size 10 and more: tanh has not saturated against memories as far on the other side."""
+    agrees(make(std=4.0, k_top=2))
 
 
 def test_equal_scores_read_nothing(engine: str) -> None:

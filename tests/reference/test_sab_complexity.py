@@ -34,6 +34,8 @@ def test_operations_by_hand():
     assert counted(lambda: a @ b) == 2 * 7 * 3 * 5
     assert counted(lambda: torch.addmm(c, a, b)) == 2 * 7 * 3 * 5
     assert counted(lambda: c.addmm_(a, b)) == 2 * 7 * 3 * 5
+    assert counted(lambda: torch.bmm(a.expand(4, 7, 3), b.expand(4, 3, 5))) == 4 * 2 * 7 * 3 * 5
+    assert counted(lambda: torch.baddbmm(c, a.expand(4, 7, 3), b.expand(4, 3, 5))) == 4 * 2 * 7 * 3 * 5
     assert counted(lambda: a.tanh()) == 21
     assert counted(lambda: flat.sum(1)) == 500, "a reduction counts what it reads"
     assert counted(lambda: flat.index_select(0, rows)) == 10, "a gather counts what it moves"
@@ -103,6 +105,33 @@ def test_training_bytes_grow_linearly_and_those_of_full_attention_with_the_squar
     assert full["gb_at"] == pytest.approx(10 * longer["peak"][2] / 1e9, rel=0.15)
     twice = training_bytes(seeded(), "cpu", lengths=(20, 40, 80), width=8, engine="autograd", batch=2)
     assert twice["peak"][2] == pytest.approx(2 * full["peak"][2], rel=0.05)
+    assert twice["gb_at"] == pytest.approx(64 / 10 * (5000 / 160) ** 2 * full["gb_at"], rel=0.5)
+    one = training_bytes(seeded(), "cpu", lengths=(20, 40, 80), width=8, engine="autograd")
+    assert twice["gb_at"] == pytest.approx(one["gb_at"], rel=0.1), "of the batch asked for"
+
+
+def test_the_forward_pass_that_is_counted_keeps_what_sab_s_own_keeps():
+    """`streamed` is `SAB.stream` without the head; what is kept of 500 steps at once is a chunk's."""
+    model = built(16, {})
+    x_BTF = torch.randn(3, 500, FEATURES)
+    peaks = []
+    for run in (
+        lambda: model(x_BTF),
+        lambda: streamed(model, x_BTF.transpose(0, 1)),
+        lambda: streamed(model, x_BTF.transpose(0, 1), chunk=500),
+    ):
+        with torch.no_grad(), Costs(model, kept=(x_BTF,)) as costs:
+            run()
+        peaks.append(costs.peak_activations)
+    own, counted_, whole = peaks
+    assert counted_ == pytest.approx(own, rel=0.25)
+    assert whole > 2 * own
+
+
+def test_inputs_are_in_the_bytes():
+    """Nothing is stored and one step lives at a time: what grows is what comes in and what goes out."""
+    found = forward_cost(seeded(), "cpu", lengths=(1000, 2000), width=4, options={"k_att": 10**6})
+    assert found["peak"][1] - found["peak"][0] >= 1000 * 4 * (FEATURES + 4)
 
 
 def test_full_self_attention_is_the_dense_model():

@@ -1,6 +1,7 @@
 import time
 
 import pytest
+import torch
 
 from reference.measure import sab_speed
 from reference.measure.timing import busy_seconds, time_ratio
@@ -27,6 +28,27 @@ def test_busy_seconds_count_work_and_no_waiting() -> None:
 def test_impossible_values() -> None:
     with pytest.raises(ValueError, match="pairs"):
         time_ratio(lambda: None, lambda: None, pairs=1)
+
+
+def test_sab_speed_times_autograd_over_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`times` gives the plain step first, whose time is divided by the fast one's."""
+    ran: list[str] = []
+    monkeypatch.setattr(sab_speed, "sab_autograd", lambda model, x: ran.append("autograd") or model(x))
+    monkeypatch.setattr(
+        sab_speed, "time_ratio", lambda slow, fast, most: (slow(), ran.append("then"), fast(), most)
+    )
+    assert sab_speed.times(4, 8, 2, 1)[-1] == 12
+    assert ran == ["autograd", "then"]
+
+
+def test_a_peak_is_what_a_step_adds_at_its_fullest(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 64 * 2**20
+
+    def step(engine: str, *given: object) -> None:
+        torch.ones(size, dtype=torch.uint8)  # gone when the step is over
+
+    monkeypatch.setattr(sab_speed, "train_step", step)
+    assert 0.9 * size < sab_speed.peak("fast", 4, 8, 2, 1) < 1.5 * size
 
 
 def test_sab_speed_counts_and_compares() -> None:

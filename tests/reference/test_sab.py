@@ -184,8 +184,10 @@ def test_ties_among_few_go_to_the_earliest_memory(engine: str, rule: str) -> Non
     model = make(k_top=6, k_att=20, few_memories=rule)
     with torch.no_grad():
         model.w1_DH[:, 1:] = 0.0
+        model.w1_DH[:, 0].abs_()
+        model.w3_D.abs_()
     memories = torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    for units in ([0.3, -0.5, 0.3, -0.5], [-0.5, 0.3, 0.9, -0.5], [0.9, 0.3, 0.9, 0.3]):
+    for units in ([0.3, -0.5, 0.9, -0.5], [-0.5, 0.3, 0.9, -0.5], [-0.5, -0.5, 0.9, 0.3]):
         memories[:, :, 0] = torch.tensor(units, dtype=torch.float64)[:, None]
         agrees(model, memories=memories, steps=3)
 

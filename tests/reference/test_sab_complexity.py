@@ -134,6 +134,14 @@ def test_inputs_are_in_the_bytes():
     assert found["peak"][1] - found["peak"][0] >= 1000 * 4 * (FEATURES + 4)
 
 
+def test_steps_that_exist_at_once_are_those_asked_for():
+    few, all_ = (
+        forward_cost(seeded(), "cpu", lengths=(300, 600), width=8, chunk=c)["peak"][1] for c in (64, 600)
+    )
+    assert all_ > 2 * few
+    assert forward_cost(seeded(), "cpu", lengths=(300, 600), width=8)["peak"][1] == few
+
+
 def test_full_self_attention_is_the_dense_model():
     model = built(6, {"retrieval": "dense", "k_trunc": None}).double()
     x_BTF = torch.randn(3, 11, FEATURES, dtype=torch.float64)

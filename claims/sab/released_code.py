@@ -62,6 +62,7 @@ def cells(scale: Scale, trunc: int) -> dict[str, Recipe]:
         "no_stop": written.but(stage=ON),
         "clip_no_stop": written.but(stage={**ON, **CLIP}),
         "k_top": written.but(model={"k_top": 10}),
+        "k_top_4": written.but(model={"k_top": 4}),
         "k_trunc": written.but(model={"k_trunc": trunc}),
         "released": written.but(model=every, stage=CLIP),
         **{
@@ -110,6 +111,7 @@ def protocol(scale: Scale, trunc: int, reduced: str = "") -> Protocol:
         "no_stop": "no stop once it has learned",
         "clip_no_stop": "no stop, gradient norm clipped at 1.0",
         "k_top": "10 memories are read (the code's default)",
+        "k_top_4": "4 memories are read, as by `threshold`, but for its margin of 1e-7",
         "k_trunc": "k_trunc at the code's default",
     }
     trained = cells(scale, trunc)

@@ -143,6 +143,7 @@ def released(cpu):
         "no_stop": ("no stop once it has learned", ON),
         "clip_no_stop": ("no stop, gradient norm clipped at 1.0", ON | {"clip": 1.0}),
         "k_top": ("10 memories are read", model(k_top=10)),
+        "k_top_4": ("4 memories are read", model(k_top=4)),
         "k_trunc": ("k_trunc at the code's default", model(k_trunc=3 if cpu else 10)),
         "released": ("all together, as released", bad),
         "released_but_score": ("as released, but ours: the score", code | ours),

@@ -135,7 +135,7 @@ def test_each_factor_differs_from_as_written_in_itself_alone_and_all_together_in
         **{name: set(change) for name, (_, change) in released_code.FACTORS.items()},
         "clip": {"clip"},
     }
-    for name, keys in {**alone, "k_trunc": {"k_trunc"}, "k_top": {"k_top"}}.items():
+    for name, keys in {**alone, "k_trunc": {"k_trunc"}, "k_top": {"k_top"}, "k_top_4": {"k_top"}}.items():
         assert changed(cells[name], written) == keys, name
     assert all(len(keys) == 1 for keys in alone.values()), "one factor a row"
     sizes = {"k_trunc": 2, "k_top": 5, "k_att": 2}  # --trunc 5 (reduced to 2) --topk 5

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import math
 import os
 import shutil
 import sys
@@ -29,6 +31,9 @@ EXITS = """exit status:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks our signs gets their codes
+            stream.reconfigure(errors="backslashreplace")
     parser = _parser()
     options, rest = parser.parse_known_args(argv)
     if rest and options.command != "run":
@@ -214,7 +219,7 @@ def _plan(options: argparse.Namespace) -> int:
     profile = suite.pick_profile(options.profile)
     device = suite.pick_device(options.device, profile)
     suite.check_seeds(options.seeds)
-    if options.rate is not None and not options.rate > 0:
+    if options.rate is not None and not 0 < options.rate < math.inf:
         raise UserError(f"--rate {options.rate:g} is no speed; give FLOP/s above 0, such as 1e10.")
     rate = options.rate or plan.RATES[device.partition(":")[0]]
     store = _open_store(options.store)
@@ -288,9 +293,11 @@ def _report(options: argparse.Namespace) -> int:
     suite.check_seeds(options.seeds)
     reports = Path(options.reports or "reports").absolute()
     suite.check_folder(reports, "report folder", "--reports")
+    one = options.profile is not None
+    profiles = [suite.pick_profile(options.profile)] if one else _recorded(claims, store)
+    devices = [suite.pick_device(options.device, profile) for profile in profiles]
     status = 0
-    for profile in [suite.pick_profile(options.profile)] if options.profile else _recorded(claims, store):
-        device = options.device or suite.pick_device(None, profile)
+    for profile, device in zip(profiles, devices, strict=True):
         seeds = dict.fromkeys(claims, options.seeds)
         for problem in suite.write_report(claims, profile, store, reports, seeds, device):
             print(f"repro: {problem}", file=sys.stderr)
@@ -343,7 +350,7 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     yield "cores", (f"{cores}: use -n {cores}", "")
     folder = suite.store_folder(options.store, Path.cwd())
-    place = next(p for p in (folder, *folder.parents) if p.exists())
+    place = next(p for p in (folder, *folder.parents) if os.path.exists(p))  # noqa: PTH110  (no OSError)
     free = shutil.disk_usage(place).free / 2**30
     yield (
         "disk space",
@@ -361,12 +368,14 @@ def _checks(options: argparse.Namespace) -> Iterator[Check]:
     except UserError as error:
         yield "store", (str(error).rstrip("."), "then run `repro doctor` again")
     else:
-        yield "records", _records(store)
+        yield "records", _records(store.root / "records")
         yield "stale records", _stale(claims, store)
     try:
         reports = Path(options.reports or "reports").absolute()
         suite.check_folder(reports, "report folder", "--reports")
         yield "reports", (f"{reports} can be written", "")
+        for folder in sorted(reports.glob("*/records")):
+            yield f"records of {folder.parent.name} report", _records(folder)
     except UserError as error:
         yield "reports", (str(error).rstrip("."), "then run `repro doctor` again")
 
@@ -396,10 +405,10 @@ def _cuda() -> str:
     return f"{', '.join(names)}; the default profile is paper"
 
 
-def _records(store: Store) -> tuple[str, str]:
+def _records(folder: Path) -> tuple[str, str]:
     from repro.record import Record
 
-    files = sorted((store.root / "records").glob("*.json"))
+    files = sorted(folder.glob("*.json"))
     corrupt = []
     for file in files:
         try:
@@ -443,6 +452,8 @@ def _restamp(options: argparse.Namespace) -> int:
     profile = suite.pick_profile(options.profile)
     device = suite.pick_device(options.device, profile)
     suite.check_seeds(options.seeds)
+    if options.steps is not None and options.steps < 1:
+        raise UserError(f"--steps {options.steps} replays nothing; give 1 or more.")
     store = _open_store(options.store)
     steps = {} if options.steps is None else {"steps": options.steps}
     good = bad = 0

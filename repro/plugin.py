@@ -460,6 +460,14 @@ class Show:
 
     # the end
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
+        """Say what to do when a worker was killed."""
+        report.longrepr = (
+            f"{report.longrepr}: it was killed, perhaps for want of memory (then use fewer workers, -n). "
+            "Nothing is lost: the same command goes on."
+        )
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Stop the thread and write the report: also after an interrupt, with what there is."""
         if self.watch is None:

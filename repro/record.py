@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,9 +63,18 @@ class Record:
         for name, entry in (("training", self.training), ("validation", self.validation)):
             if not all(isinstance(point, Mapping) for point in entry):
                 raise RecipeError(f"the record's {name} curve has an entry that is no object.")
+            for point in entry:
+                if not {"stage", "step"} <= point.keys() or not all(map(_is_number, point.values())):
+                    raise RecipeError(
+                        f"the record's {name} curve has a point without stage or step, or with no number."
+                    )
         for name, value in self.cost.items():
-            if not isinstance(value, int | float):
-                raise RecipeError(f"the record's cost.{name} is a {type(value).__name__}; give a number.")
+            if not _is_number(value) or not math.isfinite(value):
+                found = value if _is_number(value) else f"a {type(value).__name__}"
+                raise RecipeError(f"the record's cost.{name} is {found}; give a number.")
+        for name, value in self.metrics.items():
+            if _holds_object(value):
+                raise RecipeError(f"the record's metric {name} is an object; give numbers, or lists of them.")
         object.__setattr__(self, "training", tuple(self.training))
         object.__setattr__(self, "validation", tuple(self.validation))
 
@@ -85,6 +95,18 @@ class Record:
             raise RecipeError(
                 f"not a complete JSON file ({error.msg.removesuffix(' at')} at line {error.lineno})"
             ) from None
+        except RecursionError:
+            raise RecipeError("lists within lists without end") from None
         record = from_plain(Record, data, "the record")
         Recipe.from_plain(record.recipe)
         return record
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
+def _holds_object(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_object, value))
+    return isinstance(value, Mapping)

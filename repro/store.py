@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import time
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -104,10 +105,10 @@ class Store:
         for file in sorted((self.root / "heartbeats").glob("*.json")):
             try:
                 beat = Heartbeat(**json.loads(file.read_text()))
-            except (OSError, ValueError, TypeError):  # removed meanwhile, or not ours
+                if files.alive(beat.pid):
+                    beats.append(beat)
+            except (OSError, ValueError, TypeError, OverflowError):  # removed meanwhile, or not ours
                 continue
-            if files.alive(beat.pid):
-                beats.append(beat)
         return beats
 
     def _file(self, key: str) -> Path:
@@ -214,11 +215,12 @@ class Store:
             self._check_owner()
             files.write(heartbeat, json.dumps(dataclasses.asdict(beat)).encode(), sync=False)
 
+        damage = _set_aside(checkpoint)
         if trial.start is not None and not checkpoint.exists() and self.has_end(trial.start, deterministic):
             _hand_on(self._kept(trial.start), checkpoint)
         try:
             record = engine.run(trial, checkpoint, report, deterministic, self.checkpoint_every_s)
-            record = dataclasses.replace(record, environment=_told(record.environment))
+            record = dataclasses.replace(record, environment=_told(record.environment, damage))
             files.write(self._file(trial.key), record.to_json().encode())
             if record.status == "done":
                 if trial.kept:
@@ -354,10 +356,9 @@ def _hand_on(start: Path, checkpoint: Path) -> None:
     import torch
 
     buffer = io.BytesIO()
+    if not _whole(start):
+        return
     try:
-        with zipfile.ZipFile(start) as parts:
-            if parts.testzip() is not None:
-                return
         saved = torch.load(start, weights_only=True, map_location="cpu")
         warnings = [*(w for w in saved["warnings"] if not w.startswith(WENT_ON)), f"{WENT_ON}{start.stem}"]
         torch.save({**saved, "wall_s": 0.0, "resumes": -1, "warnings": warnings}, buffer)
@@ -366,12 +367,32 @@ def _hand_on(start: Path, checkpoint: Path) -> None:
     files.write(checkpoint, buffer.getvalue())
 
 
-def _told(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record's environment with the key of the trial it went on from apart from its warnings."""
-    warnings = environment["warnings"]
-    found = [w.removeprefix(WENT_ON) for w in warnings if w.startswith(WENT_ON)]
+def _whole(file: Path) -> bool:
+    """Whether all parts of a checkpoint have their checksums, which torch does not compare when it loads."""
+    try:
+        with zipfile.ZipFile(file) as parts:
+            return parts.testzip() is None
+    except Exception:  # whatever a damaged file makes of itself
+        return False
+
+
+def _set_aside(checkpoint: Path) -> list[str]:
+    """Rename a damaged checkpoint, so that training begins at the first step, and say so."""
+    if not checkpoint.is_file() or _whole(checkpoint):
+        return []
+    aside = checkpoint.with_name(f"{checkpoint.name}.unreadable")
+    checkpoint.replace(aside)
+    said = f"the checkpoint was damaged; it is now {aside.name}, and the trial started again."
+    warnings.warn(said, stacklevel=2)  # pytest shows it at the end of the run
+    return [said]
+
+
+def _told(environment: Mapping[str, Any], more: Sequence[str]) -> dict[str, Any]:
+    """Return a record's environment with `more` warnings, and apart from them the trial it went on from."""
+    every = [*environment["warnings"], *more]
+    found = [w.removeprefix(WENT_ON) for w in every if w.startswith(WENT_ON)]
     said = {"started_from": found[-1]} if found else {}
-    return {**environment, **said, "warnings": [w for w in warnings if not w.startswith(WENT_ON)]}
+    return {**environment, **said, "warnings": [w for w in every if not w.startswith(WENT_ON)]}
 
 
 def _unlockable(file: str, error: OSError) -> UserError:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from repro.trial import Trial
     from repro.verdict import ClaimDecision, Decision
 
+MARKER_SYNTAX = (ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
+MOST_SEEDS = 1000
 GPU_NODES = ("nvidiactl", "dxg", "kfd")  # NVIDIA, Windows' Linux, AMD: without one no torch can find a GPU
 
 
@@ -89,18 +91,23 @@ def check_expression(expression: str, known: Collection[str]) -> None:
     Raises:
         UserError: a name that is no marker, or an expression that cannot be read.
     """
+    unreadable = UserError(
+        f"the marker expression '{expression}' cannot be read; combine markers with and, or, not."
+    )
+    if not expression.strip():
+        return
     try:
-        tree = ast.parse(expression.strip() or "True", mode="eval")
-    except SyntaxError:
-        raise UserError(
-            f"the marker expression '{expression}' cannot be read; combine markers with and, or, not."
-        ) from None
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise unreadable from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):  # a claim's id instead of its marker
             name = ast.unparse(node)
             raise UserError(f"'{name}' is no marker; {close(name.replace('.', '_'), known)}")
         if isinstance(node, ast.Name) and node.id not in known and node.id not in ("xfail", "skip"):
             raise UserError(f"there is no marker '{node.id}'; {close(node.id, known)}")
+        if not isinstance(node, MARKER_SYNTAX):
+            raise unreadable
 
 
 # --- profile and device
@@ -155,9 +162,11 @@ def pick_device(device: str | None, profile: str) -> str:
 
 
 def check_seeds(seeds: int | None) -> None:
-    """Raise UserError unless `seeds` is None or at least 1."""
+    """Raise UserError unless `seeds` is None or from 1 to MOST_SEEDS."""
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds {seeds} leaves nothing to run; give 1 or more (3 or more to decide).")
+    if seeds is not None and seeds > MOST_SEEDS:
+        raise UserError(f"--seeds {seeds} is more than anybody runs; give {MOST_SEEDS} at most.")
 
 
 def seconds(text: str) -> float:
@@ -190,9 +199,9 @@ def check_folder(path: Path, what: str, option: str) -> None:
         UserError: it is a file, or nothing can be written there.
     """
     remedy = f"name another with {option}, or mend its permissions."
-    if path.exists() and not path.is_dir():
-        raise UserError(f"the {what} {path} is a file, not a folder; {remedy}")
     try:
+        if path.exists() and not path.is_dir():
+            raise UserError(f"the {what} {path} is a file, not a folder; {remedy}")
         path.mkdir(parents=True, exist_ok=True)
         if not path.stat().st_mode & 0o222:
             raise PermissionError(13, "read-only folder")
@@ -451,7 +460,7 @@ def write_report(
     Raises:
         UserError: the report cannot be written.
     """
-    from repro import report, trial
+    from repro import report, trial, verdict
 
     found: dict[str, Judged] = {}
     evidence, problems = set(), []
@@ -466,6 +475,11 @@ def write_report(
             found[claim.id] = judged
         except UserError as error:
             problems.append(str(error))
+            protocol = claim.protocol(profile)
+            if protocol is not None:
+                nothing = verdict.decide_claim(claim.id, protocol, {}, profile)
+                said = f"Not judged: {error}"
+                found[claim.id] = Judged(dataclasses.replace(nothing, reason=said), {}, (), {})
     report.write(
         reports,
         profile,

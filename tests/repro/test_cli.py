@@ -103,6 +103,9 @@ def test_mistakes_in_the_command_line(project: Path, capsys: Out) -> None:
     for options, said in (
         (["--profile", "huge"], "there is no profile 'huge'"),
         (["--seeds", "0"], "--seeds 0 leaves nothing to run"),
+        (["--seeds", "1000000000"], "give 1000 at most"),
+        (["--rate", "inf"], "--rate inf is no speed"),
+        (["--store", "x" * 300], "cannot be written (File name too long)"),
         (["--device", "cuda"], "--device cuda needs a CUDA GPU"),
         (["--rate", "0"], "--rate 0 is no speed"),
         (["--store", "pytest.ini"], "is a file, not a folder"),
@@ -207,6 +210,29 @@ def test_report_names_what_it_cannot_read(project: Path, capsys: Out) -> None:
     file.write_text("{")
     assert cli.main(["report"]) == 2
     assert f"the record {file} cannot be read" in capsys.readouterr().err
+    said = [
+        row for row in (project / "reports/cpu/README.md").read_text().splitlines() if "Not judged" in row
+    ]
+    assert said and f"the record {file} cannot be read" in said[0]
+
+
+def test_report_leaves_a_report_alone_when_an_option_is_wrong(project: Path, capsys: Out) -> None:
+    fill(project, "toy.quick")
+    assert cli.main(["report", "--profile", "cpu"]) == 0
+    before = {file: file.read_bytes() for file in (project / "reports").rglob("*") if file.is_file()}
+    for options in (["--device", "foo"], ["--profile", ""], ["--seeds", "0"], ["--device", "cuda"]):
+        assert cli.main(["report", "--profile", "cpu", "--store", "empty", *options]) == 2
+    assert before == {file: file.read_bytes() for file in (project / "reports").rglob("*") if file.is_file()}
+    assert "there is no device 'foo'" in capsys.readouterr().err
+    assert cli.main(["restamp", "toy.quick", "--steps", "0"]) == 2
+
+
+def test_a_terminal_without_our_signs_gets_their_codes(project: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONPATH": str(ROOT)}
+    shown = subprocess.run(
+        [sys.executable, "-m", "repro.cli", "show", "toy.quick"], env=environment, capture_output=True
+    )
+    assert shown.returncode == 0 and b"\\u2013" in shown.stdout, shown.stderr  # "–" for what is missing
 
 
 # --- doctor

@@ -444,6 +444,13 @@ def test_an_unreadable_record_of_another_claim_is_a_problem(run: Run, tmp_path: 
 # --- workers
 
 
+def test_a_killed_worker_s_report_says_what_to_do() -> None:
+    report = pytest.TestReport("a::b", ("a", 0, "b"), {}, "failed", "worker 'gw0' crashed", "???")
+    plugin.Show.pytest_handlecrashitem(None, report)  # type: ignore[arg-type]
+    said = str(report.longrepr)
+    assert said.startswith("worker 'gw0' crashed: it was killed") and "the same command goes on" in said
+
+
 @pytest.mark.parametrize(
     ("worker", "visible", "gpu"),
     [

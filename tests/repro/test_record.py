@@ -58,6 +58,11 @@ def test_status() -> None:
         ({"recipe": {"measures": []}}, "a recipe needs at least one measure"),
         ({"recipe": {**toys.recipe().to_plain(), "colour": 1}}, "the recipe has the unknown key 'colour'"),
         ({"training": [1, 2]}, "the record's training curve has an entry that is no object"),
+        ({"training": [{"stage": 0, "loss": 1.0}]}, "the record's training curve has a point without stage"),
+        ({"validation": [{"stage": 0, "step": 1, "a": "b"}]}, "the record's validation curve has a point"),
+        ({"cost": {"wall_s": float("nan")}}, "the record's cost.wall_s is nan; give a number"),
+        ({"metrics": {"a": {"b": 1}}}, "the record's metric a is an object"),
+        ({"metrics": {"a": [[1, {}]]}}, "the record's metric a is an object"),
         ({"validation": ["x"]}, "the record's validation curve has an entry that is no object"),
         ({"cost": {"wall_s": "soon"}}, "the record's cost.wall_s is a str; give a number"),
         ({"recipe": 5}, "the record's recipe is a int"),
@@ -86,3 +91,8 @@ def test_half_a_file(text: str) -> None:
 def test_json_of_another_kind(text: str) -> None:
     with pytest.raises(RecipeError, match="the record must be an object"):
         Record.from_json(text)
+
+
+def test_lists_without_end_are_no_record() -> None:
+    with pytest.raises(RecipeError, match="lists within lists"):
+        Record.from_json("[" * 200_000)

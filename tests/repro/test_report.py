@@ -388,10 +388,30 @@ def test_the_report_equals_its_golden_copy(written):
     wanted = content(GOLDEN / "reports")
     assert sorted(got) == sorted(wanted)
     for name in wanted:
-        if not name.endswith(".svg") or version("matplotlib") == MATPLOTLIB:
+        if name.endswith(".json"):  # processors differ in the last digit of a float
+            assert near(json.loads(got[name]), json.loads(wanted[name])), name
+        elif not name.endswith(".svg") or version("matplotlib") == MATPLOTLIB:
             assert got[name].decode() == wanted[name].decode(), (
                 f"{name}: see the top of {Path(__file__).name}"
             )
+
+
+def near(got, wanted):
+    """Whether two JSON values are equal but for the rounding of floats."""
+    if isinstance(wanted, dict):
+        return list(got) == list(wanted) and all(near(got[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return len(got) == len(wanted) and all(map(near, got, wanted))
+    if isinstance(wanted, float):
+        return math.isclose(got, wanted, rel_tol=1e-12)
+    return got == wanted
+
+
+def test_near_is_near_and_no_further():
+    value = {"a": [1.0, "x", None, 3], "b": 0.1}
+    assert near(value, {"a": [1.0 + 1e-15, "x", None, 3], "b": 0.1})
+    for other in ({"a": [1.0, "x", None, 4], "b": 0.1}, {"a": [1.0, "x", None], "b": 0.1}, {"b": 0.1}):
+        assert not near(value, other) and not near({"a": 1.0}, {"a": 1.0 + 1e-9})
 
 
 def test_the_records_are_copied_byte_for_byte(written):

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,30 @@ def test_a_turn_that_cannot_be_taken(store: Store, name: str) -> None:
         store.compute(Trial(toys.recipe(toys.stage(1)), SEED))
     (store.root / "locks" / name).rmdir()
     assert store.compute(Trial(toys.recipe(toys.stage(1)), SEED)).status == "done"
+
+
+# --- damaged checkpoints
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_seen(store: Store) -> None:
+    """torch loads it without a word, and training would go on from other weights."""
+    trial = Trial(toys.recipe(toys.stage(400, algorithm={"slow": 0.01})), SEED)
+    whole = Store(store.root / "other").compute(trial)
+    checkpoint = store.root / "checkpoints" / f"{trial.key}.pt"
+    process = start(Store(store.root, checkpoint_every_s=0.0).compute, trial)
+    until(checkpoint.exists)
+    process.kill()
+    process.join()
+    with zipfile.ZipFile(checkpoint) as parts:
+        part = max(parts.infolist(), key=lambda info: info.file_size)
+    damaged = bytearray(checkpoint.read_bytes())
+    damaged[part.header_offset + 30 + len(part.filename) + part.file_size // 2 + 64] ^= 1
+    checkpoint.write_bytes(damaged)
+    with pytest.warns(UserWarning, match="the checkpoint was damaged"):
+        record = store.compute(trial)
+    assert same(whole, record) and record.environment["resumes"] == 0
+    assert "the trial started again" in record.environment["warnings"][0]
+    assert checkpoint.with_name(f"{checkpoint.name}.unreadable").read_bytes() == damaged
 
 
 # --- damaged records
@@ -692,7 +717,9 @@ def test_heartbeats_of_the_living(store: Store) -> None:
 
 
 def test_unreadable_heartbeats_are_skipped(store: Store) -> None:
-    for name, text in (("a", "{"), ("b", "[]"), ("c", '{"x": 1}')):
+    beat = dict.fromkeys((field.name for field in dataclasses.fields(Heartbeat)), 1)
+    strange = (json.dumps(beat | {"pid": pid}) for pid in ("x", 10**30, None))
+    for name, text in zip("abcdef", ("{", "[]", '{"x": 1}', *strange), strict=True):
         (store.root / "heartbeats" / f"{name}.json").write_text(text)
     assert store.heartbeats() == []
 

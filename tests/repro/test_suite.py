@@ -153,6 +153,19 @@ def test_marker_expressions() -> None:
         "sab_copi": "there is no marker 'sab_copi'; did you mean sab_copy",
         "sab and sab.copy": "'sab.copy' is no marker; did you mean sab_copy",
         "sab or": "cannot be read",
+        **dict.fromkeys(
+            (
+                "sab, train",
+                "sab & train",
+                "sab == 1",
+                "'sab'",
+                "sab()",
+                "sab if sab else train",
+                "1",
+                "sab[0]",
+            ),
+            "cannot be read; combine markers with and, or, not",
+        ),
         "qqq": "known: sab, sab_copy, toy_0",
     }.items():
         with pytest.raises(UserError, match=said.replace("(", r"\(")) as error:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from claims.sab._copy import CHOICES, FRESH, PAPER, Scale
+from claims.sab._copy import CHOICES, PAPER, Scale
 from claims.sab._study import (
     LONG_PAPER,
     SMALL,
@@ -16,6 +16,7 @@ from claims.sab._study import (
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 
 EPOCH = 10_000  # steps
+UNSEEN = 500  # seed offset: the control of sab.attention_map failed on 1300 to 1309
 
 
 def protocol(scale: Scale, reduced: str = "") -> Protocol:
@@ -54,12 +55,22 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
                 sd_floor=0.05,
                 paper="the figure shows a move from all over the sequence",
             ),
+            Criterion(
+                name="for_what_they_hold",
+                kind="train",
+                statement="It is more than in a model trained to read another sequence's memories",
+                cell="sab",
+                rival="shuffled",
+                metric="early_weight",
+                at_least=0.1,
+                sd_floor=0.05,
+            ),
         ),
         controls=(
             nothing_read("sab", "no_retrieval"),
             *(
-                Control(name=f"memories shuffled, {name}", criterion=name, swap={"sab": "shuffled"})
-                for name in ("reads_the_first_inputs", "moves_there")
+                Control(name=f"untrained, {name}", criterion=name, swap={"sab": "untrained"})
+                for name in ("reads_the_first_inputs", "for_what_they_hold")
             ),
         ),
         shown=(
@@ -93,7 +104,7 @@ def protocol(scale: Scale, reduced: str = "") -> Protocol:
         ),
         scale=reduced,
         seeds=3 if scale is TINY else 10,  # after one step the weights vary from seed to seed by a quarter
-        seed_offset=FRESH if scale is SMALL else 0,
+        seed_offset=UNSEEN if scale is SMALL else 0,
     )
 
 
@@ -125,8 +136,12 @@ claim = Claim(
         "A first run, on seeds 1200 to 1209, ended inconclusive: its premise asked for a mean of 0.9, "
         "and one seed stayed on the plateau (0.61; the mean was 0.96 ± 0.07). The weight on the first "
         "states was 0.82, on that seed 0.0. The bands are as before, the seeds fresh.",
-        "The controls first read nothing, where no weight can be anywhere; since the first report they read "
-        "another sequence's memories, of the same steps.",
+        "A second run, on seeds 1300 to 1309, read 0.89 of the weight there, and its new control failed: "
+        "a model trained to read another sequence's memories, which cannot solve the task, comes to look at "
+        "the first states too (0.53 after 0.16 untrained). The old control, of a model that reads nothing, "
+        "could not have failed. So a picture of attention at the first inputs is no evidence that what they "
+        "hold is read. That SAB is ahead of such a model is a criterion now, on fresh seeds, by a tenth of "
+        "the weight; the difference was 0.36 ± 0.17.",
         "h = ĥ + s carries what was read into the state that is stored next. So a later memory can hold a "
         "copy of an early symbol: a model may solve the task without looking at the first steps, and then "
         "this claim does not hold though SAB does.",

@@ -146,7 +146,9 @@ claim = Claim(
         "A third run, on seeds 1500 to 1509, read 1.00 there, 0.44 ± 0.15 more than such a model, and was "
         "undecided by its control all the same: after one step of training the weight is anywhere between 0 "
         "and 0.8 of a seed, which a mean of 0.5 does not exclude. Weights are near 0 or near 1 where SAB has "
-        "trained, so seeds are counted now: nine tenths of the weight, on more than four of ten seeds.",
+        "trained, so seeds are counted since: nine tenths of the weight, on more than four of ten seeds. The "
+        "fourth run leaves that count undecided; that the weight moves there, and further than in a model "
+        "that reads others' memories, holds on its seeds as on those before.",
         "h = ĥ + s carries what was read into the state that is stored next. So a later memory can hold a "
         "copy of an early symbol: a model may solve the task without looking at the first steps, and then "
         "this claim does not hold though SAB does.",

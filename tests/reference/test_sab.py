@@ -268,6 +268,14 @@ def test_weights_start_uniform_at_their_scales(retrieval: str) -> None:
     assert not model.b_C.any()
 
 
+def test_gate_biases_start_where_the_gates_are() -> None:
+    """Gates in the order output, input, forget, candidate; torch's LSTM: input, forget, candidate, output."""
+    ours = SAB(10, 9, hidden=2, forget_bias=3.0, output_bias=-2.0)
+    assert ours.bias_G.tolist() == [-2.0, -2.0, 0.0, 0.0, 3.0, 3.0, 0.0, 0.0]
+    torch_s = LSTM(10, 9, hidden=2, forget_bias=3.0, output_bias=-2.0).lstm
+    assert torch_s.bias_ih_l0.tolist() == [0.0, 0.0, 3.0, 3.0, 0.0, 0.0, -2.0, -2.0]
+
+
 @pytest.mark.parametrize("std", [0.01, 0.5])
 @pytest.mark.parametrize("score", ["additive", "separable"])
 def test_the_scorer_starts_normal_where_a_deviation_is_given(score: str, std: float) -> None:

@@ -74,6 +74,6 @@ claim = Claim(
         "input scale cost more, 0.46 [0.21, 0.71] on five. Both are judged here on sixteen other "
         "seeds, by a quarter, which lies below both lower limits.",
         "On these seeds the score costs it; the input scale is undecided: the five seeds had overstated "
-        "it. Where the released threshold is the one change, every seed learned.",
+        "it. Where the released threshold is the one change, all seeds but one learned.",
     ),
 )

@@ -133,7 +133,7 @@ def write(
     views = []
     for claim in claims:
         protocol = claim.protocol(profile)
-        decision = decisions.get(claim.id) or (_undecided(claim, protocol, profile) if protocol else None)
+        decision = decisions.get(claim.id) or (undecided(claim, protocol, profile) if protocol else None)
         view = _View(
             claim=claim,
             profile=profile,
@@ -159,7 +159,8 @@ def write(
         ) from None
 
 
-def _undecided(claim: Claim, protocol: Protocol, profile: str) -> ClaimDecision:
+def undecided(claim: Claim, protocol: Protocol, profile: str) -> ClaimDecision:
+    """Return the decision of a claim of which nothing has run."""
     from repro.verdict import decide_claim
 
     return decide_claim(claim.id, protocol, {}, profile)

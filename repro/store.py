@@ -360,8 +360,8 @@ def _hand_on(start: Path, checkpoint: Path) -> None:
         return
     try:
         saved = torch.load(start, weights_only=True, map_location="cpu")
-        warnings = [*(w for w in saved["warnings"] if not w.startswith(WENT_ON)), f"{WENT_ON}{start.stem}"]
-        torch.save({**saved, "wall_s": 0.0, "resumes": -1, "warnings": warnings}, buffer)
+        said = [*(w for w in saved["warnings"] if not w.startswith(WENT_ON)), f"{WENT_ON}{start.stem}"]
+        torch.save({**saved, "wall_s": 0.0, "resumes": -1, "warnings": said}, buffer)
     except Exception:  # whatever a damaged file makes of itself
         return
     files.write(checkpoint, buffer.getvalue())

@@ -460,7 +460,7 @@ def write_report(
     Raises:
         UserError: the report cannot be written.
     """
-    from repro import report, trial, verdict
+    from repro import report, trial
 
     found: dict[str, Judged] = {}
     evidence, problems = set(), []
@@ -477,7 +477,7 @@ def write_report(
             problems.append(str(error))
             protocol = claim.protocol(profile)
             if protocol is not None:
-                nothing = verdict.decide_claim(claim.id, protocol, {}, profile)
+                nothing = report.undecided(claim, protocol, profile)
                 said = f"Not judged: {error}"
                 found[claim.id] = Judged(dataclasses.replace(nothing, reason=said), {}, (), {})
     report.write(

@@ -182,9 +182,8 @@ def cells(name, profile):
         return {cell: own | at(delay) for cell, own in ({"sab": {}} | dense | OFF).items()}
     if name == "attention_map":
         epoch = TRACED | at(delay) | {"steps": 2000 if cpu else 10_000}
-        return {"sab": epoch, "untrained": epoch | {"steps": 1}, "no_retrieval": epoch | NONE} | {
-            "shuffled": epoch | SHUFFLED
-        }
+        found = {"untrained": {"steps": 1}, "no_retrieval": NONE, "shuffled": SHUFFLED}
+        return {"sab": epoch} | {cell: epoch | own for cell, own in found.items()}
     if name == "adding":
         found = {}
         sizes = [(200, 40, 2000, 2, 10)]

@@ -211,7 +211,12 @@ def cells(name, profile):
         found |= {"bounded_sum": NAIVE | model(denominator=1.0)}
         return {cell: TRACED | own | at(delay) for cell, own in found.items()}
     longer = at(delay, MULTIPLES) | {"steps": 5000 if cpu else 20_000}
-    return {cell: own | longer for cell, own in ARMS.items()}
+    found = {cell: longer | own for cell, own in ARMS.items()}
+    if cpu:
+        dense, scales = longer | ARMS["attention"], model(input_scale=1.0, recurrent_scale=1.0)
+        found |= {"attention_rate": dense | {"lr": 1e-3}, "attention_scales": dense | scales}
+        found |= {"attention_far": dense | at(60, MULTIPLES), "sab_scales": longer | scales}
+    return found
 
 
 @every_profile
@@ -231,6 +236,20 @@ def test_each_factor_of_the_released_code_is_shown_by_its_own_words():
     for s in shown:
         label = "gain over as released: " if s.rival == "released" else f"effect of {s.cell}"
         assert words[s.cell] in s.label if s.rival is None else s.label.startswith(label)
+
+
+def test_each_factor_of_transfer_is_shown_at_its_own_delays():
+    shown = [s for s in CLAIMS["transfer"].profiles["cpu"].shown if s.label.startswith("one factor: ")]
+    for cell, words, delay in (
+        ("attention_rate", "full self-attention at the paper's learning rate of 1e-3", 30),
+        ("attention_scales", "full self-attention, input and recurrent weights at uniform ±1/√hidden", 30),
+        ("attention_far", "full self-attention trained at twice the delay", 60),
+        ("sab_scales", "SAB, input and recurrent weights at uniform ±1/√hidden", 30),
+    ):
+        assert [(s.metric, s.label) for s in shown if s.cell == cell] == [
+            (f"accuracy@{delay * m}", f"one factor: {words}, {m} × the training delay") for m in MULTIPLES
+        ]
+    assert len(shown) == 4 * len(MULTIPLES)
 
 
 # Every criterion: what it compares, its band and the paper's number, and the cells that its controls put in

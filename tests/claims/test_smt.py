@@ -143,6 +143,7 @@ HOLDS = {
     },
     "future_window": {
         "joint-1": {"teacher_accuracy": 0.99, "loss": 0.1},
+        "joint-4": {"loss": 0.1},
         "joint-32": {"teacher_accuracy": 0.99, "loss": 0.1},
         "detached-1": {"teacher_accuracy": 0.99, "loss": 1.7},
         "detached-32": {"teacher_accuracy": 0.99, "loss": 0.1},
@@ -204,7 +205,8 @@ def verdict(name, changes):
         ("future_window", {"untaught": {"loss": 0.3}}, "inconclusive"),
         ("future_window", {"untaught": {"teacher_accuracy": 0.1}}, "inconclusive"),
         ("future_window", {"joint-32": {"loss": 0.78}}, "not reproduced"),
-        ("future_window", {"joint-32": {"loss": 1.9}}, "inconclusive"),  # nothing works: a control is not red
+        ("future_window", {"joint-32": {"loss": 1.9}}, "not reproduced"),
+        ("future_window", {"joint-4": {"loss": 1.9}}, "inconclusive"),  # a control that is not red
         ("future_window", {"detached-32": {"loss": 1.9}}, "not reproduced"),
         ("future_window", {"detached-1": {"loss": 0.78}}, "not reproduced"),
         ("future_window", {"detached-1": {"loss": (0.2, 1.8, 1.7, 0.3)}}, "inconclusive"),  # either way

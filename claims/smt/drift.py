@@ -77,17 +77,18 @@ EARLIER = (
     "teacher at 0.43 nats does not leave room for; it is a difference now.",
     "In the run of seeds 1300 to 1309 every criterion held (drift over that of teacher steps 0.07 [0.02, "
     "0.23], loss -0.30 [-0.41, -0.19]), and two controls were not red: DMT towards another sequence's "
-    "memories, judged against teacher steps and by the loss. It guesses the mean memory (drift 0.95), which "
-    "is better than a rollout that has left (up to 6.9). It controls the drift itself alone now, where it is "
-    "red. The band of the ratio to teacher steps has never changed.",
+    "memories, judged against teacher steps and by the loss. Its memories are as far away as the mean "
+    "memory is (drift 0.95), which is nearer than a rollout that has left (up to 6.9). It controls the "
+    "drift itself alone now, where it is red. The band of the ratio to teacher steps has never changed.",
     "The fifth run (seeds 1400 to 1405; the recipes of the third and fourth, six seeds for ten to save "
     "time) gave reproduced: late drift before DMT 3.02, 3.51, 4.37, 4.77, 0.12, 1.78, after it 0.033 "
     "[0.016, 0.049], over that of teacher steps 0.063 [0.016, 0.242], loss -0.164 [-0.252, -0.076]. Five "
     "attempts at a level of 5 % are no single one, three of them with one recipe. The run judged here "
-    "repeats the fifth on fresh seeds (from 1500 on) with its bands; a control and an arm were added to "
-    "it. It had six seeds too and gave reproduced: drift after DMT 0.038 [0.021, 0.054], over that of "
-    "teacher steps 0.030 [0.012, 0.079], loss -0.244 [-0.358, -0.130]. Its first four decide as well and "
-    "take two thirds of the 21 minutes, so four is the number since: what is shown is these four.",
+    "repeats the fifth on fresh seeds (from 1500 on) with its bands; a control and an arm were added to it. "
+    "It had six seeds too and gave reproduced: drift after DMT 0.038 [0.021, 0.054], over that of teacher "
+    "steps 0.030 [0.012, 0.079], loss -0.244 [-0.358, -0.130]. The number of seeds was cut to four after "
+    "these six had been judged, to save a third of the 21 minutes; both decide alike, and what is shown is "
+    "the first four.",
 )
 ARMS = {
     "smt": "SMT (before)",
@@ -98,9 +99,9 @@ ARMS = {
 }
 DRAWN = {cell: label for cell, label in ARMS.items() if cell != "readout-only"}  # it has the memories of smt
 # Bands, set before the runs they judge. A rollout that leaves the teacher collects at least twice the error
-# of one step. 1 − R² = 1 is a guess at the mean memory; after DMT a rollout has to keep four fifths of what
-# there is to know. Steps from teacher states are the rival, so DMT has to end clearly below them. The loss
-# has to fall by 0.03 nats: it can fall by its distance from the teacher's.
+# of one step. 1 − R² = 1 is as far away as the mean memory; after DMT a rollout may be a fifth of that away.
+# Steps from teacher states are the rival, so DMT has to end clearly below them. The loss has to fall by 0.03
+# nats: it can fall by its distance from the teacher's.
 LEARNED, LEAVES, NEAR, RIVAL, IMPROVED = 0.7, 1.0, 0.2, 0.8, 0.03
 
 
@@ -234,7 +235,7 @@ def protocol(scale: str, words: str) -> Protocol:
             Criterion(
                 name="loss-improves",
                 kind="train",
-                statement="Prediction loss on rolled-out memories after DMT minus that before it (nats)",
+                statement="Prediction loss of the rollout after DMT, its readout tuned, minus that before (nats)",
                 cell="dmt",
                 rival="smt",
                 metric="loss",
@@ -314,8 +315,10 @@ claim = Claim(
         "cpu": protocol(
             "cpu",
             f"Stack task alone (paper: many runs), T=48 for 64, {CPU_WORDS}; 400 SMT steps of one random "
-            "split of each of 96 sequences (for all splits of 32) at 1e-3 for 3e-4, 200 DMT steps for "
-            "1,500 of 32 sequences at 3e-4 for 3e-5, every 4th rolled state judged.",
+            "split of each of 96 sequences (for all splits of 32) at 1e-3 for 3e-4, 200 DMT steps for 1,500 "
+            "of 32 sequences at 3e-4 for 3e-5, every 4th rolled state judged. SMT ends while rollouts still "
+            "leave (the teacher is right on about 0.80): after 1,000 steps on three of five seeds they "
+            "stay, and steps from teacher states do as well as DMT.",
         ),
         "paper": protocol("paper", ""),
     },
@@ -336,13 +339,18 @@ claim = Claim(
         "0.120 to 0.035 and 0.031. At T=48 (seed 5, 1,000 steps) 0.250 fell to 0.037 and 0.061. Retrieval "
         "gave DMT over teacher steps 1.60, 0.21 and 0.85 from teachers that had not learned it.",
         "The method section defines drift as MSE, Fig. 12 plots 1 − R²; both are given, on separate scales.",
-        "The paper's correlations are over many differently configured runs. Ours are four arms of one "
+        "The paper's correlations are over many differently configured runs. Ours are five arms of one "
         "configuration, so their correlation is shown in a plot and judged by nothing; the explained "
         "share shown is over sequences within one model and is another quantity. In that plot steps from "
         "teacher states have the smallest error of one step and yet a rollout that leaves, DMT a larger "
         "one and a rollout that stays: a small error of one step is no rollout that stays close.",
-        "That the loss improves is the paper's statement, before against after. Before, the rollout is "
-        "read by the decoder, after by a readout tuned on it, so a part of it is the readout's: the arm "
-        "'the readout alone' shows how much. This criterion has no control that has to fail.",
+        "That the loss improves is the paper's statement, before against after. Before, the rollout is read "
+        "by the decoder, after by a readout tuned on it. **Most of the gain is the readout's**: tuned "
+        "alone, on rollouts that still leave, it lowers the loss by 0.22 nats of DMT's 0.25; DMT is ahead "
+        "of it by 0.029 [0.008, 0.050]. So this criterion has no control that has to fail.",
+        "Leaving the teacher's memories costs few answers here: after SMT, at a drift of 3.1, and after DMT "
+        "towards another sequence's memories, at 0.97, 0.73 of them are right; the teacher has 0.80, a "
+        "guess 0.25.",
+        "The plateau and the correlations in the statement are shown, not judged.",
     ),
 )

@@ -120,7 +120,7 @@ claim = Claim(
                 instead("attention that keeps its matrix", "saved-smt"),
                 instead("attention that keeps its matrix, by M", "saved-smt-is-a-sum"),
                 instead("the teacher answers", "state"),
-                instead("the teacher answers, size", "state-size"),
+                instead("the teacher answers: tokens, not K·d numbers", "state-size"),
                 instead("no DMT", "pipeline-is-not-constant"),
             ),
             shown=(

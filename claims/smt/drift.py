@@ -235,7 +235,7 @@ def protocol(scale: str, words: str) -> Protocol:
             Criterion(
                 name="loss-improves",
                 kind="train",
-                statement="Prediction loss of the rollout after DMT, its readout tuned, minus that before (nats)",
+                statement="Prediction loss of the rollout after DMT, readout tuned, minus that before (nats)",
                 cell="dmt",
                 rival="smt",
                 metric="loss",

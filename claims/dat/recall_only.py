@@ -4,10 +4,10 @@ from claims.dat._shared import (
     CHOICES,
     FRESH,
     MULTIPLES,
-    NOTES,
+    NO_SEEDS,
+    ONE_TASK,
     PAPER,
     SCALES,
-    WORDS,
     band_of_gain,
     learned,
     table,
@@ -19,7 +19,7 @@ MODELS = {
     "transformer": ("TransformerOnly", "Transformer", (1.00, 0.99, 0.90, 0.80)),
     "hybrid_block": ("HybridBlock", "Hybrid Block", (1.00, 0.99, 0.98, 0.92)),
 }
-JUDGED = (2, 3, 4)
+JUDGED_MODELS, JUDGED = ("transformer", "hybrid_block"), (2, 3, 4)
 
 
 def protocol(profile: str) -> Protocol:
@@ -41,31 +41,28 @@ def protocol(profile: str) -> Protocol:
             paper=printed,
         )
 
-    judged = [(cell, m) for cell in ("transformer", "hybrid_block") for m in JUDGED]
+    judged = [(cell, m) for cell in JUDGED_MODELS for m in JUDGED]
     shown, plot = table(scale, "recall", "Recall alone (Table 1)", MODELS, MULTIPLES)
     return Protocol(
         cells={
             **{cell: scale.ordinary(kind, ["recall"]) for cell, (kind, _, _) in MODELS.items()},
-            "unbound": scale.mistaught("HybridBlock", ["recall"]),
+            **{f"unbound_{cell}": scale.mistaught(MODELS[cell][0], ["recall"]) for cell in JUDGED_MODELS},
         },
         criteria=(
-            *(
-                learned(scale, cell, MODELS[cell][1], "recall", MODELS[cell][2][0])
-                for cell in ("transformer", "hybrid_block")
-            ),
+            *(learned(scale, cell, MODELS[cell][1], "recall", MODELS[cell][2][0]) for cell in JUDGED_MODELS),
             *(beats(cell, m) for cell, m in judged),
         ),
         controls=tuple(
             Control(
                 name=f"answers of another sequence, {cell} at {m}×",
                 criterion=f"{cell}_beats_lstm_{m}x",
-                swap={cell: "unbound"},
+                swap={cell: f"unbound_{cell}"},
             )
             for cell, m in judged
         ),
         shown=shown,
         plots=(plot,),
-        scale=WORDS[profile],
+        scale=ONE_TASK[profile],
         seeds=min(4, scale.seeds),
         seed_offset=scale.seed_offset,
     )
@@ -83,7 +80,7 @@ claim = Claim(
     profiles={name: protocol(name) for name in SCALES},
     choices=CHOICES,
     notes=(
-        *NOTES,
+        NO_SEEDS,
         FRESH,
         "The paper does not judge these models by anything but recall; here m is neither asked for nor "
         "shown.",

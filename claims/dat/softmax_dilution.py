@@ -4,11 +4,13 @@ from claims.dat._shared import (
     CHOICES,
     FRESH,
     HYBRIDS,
+    JUDGED,
     MULTIPLES,
     NOT_JUDGED,
     NOTES,
     PAPER,
     SCALES,
+    SHOWN_SEEDS,
     TWO,
     WORDS,
     Scale,
@@ -40,9 +42,12 @@ def protocol(profile: str) -> Protocol:
     scale = SCALES[profile]
     cells: dict[str, Recipe] = {}
     premises, criteria, controls = [], [], []
+    judged = TWO if profile == "paper" else JUDGED
     for a in TWO:
+        cells[f"{a}_dat"] = scale.dat(HYBRIDS[a][0])
+    for a in judged:
         kind, label, _, _ = HYBRIDS[a]
-        cells |= {f"{a}_dat": scale.dat(kind), f"{a}_untrained": untrained(scale, kind)}
+        cells[f"{a}_untrained"] = untrained(scale, kind)
         premises += [
             learned(scale, f"{a}_dat", f"{label}, DAT", "recall"),
             Criterion(
@@ -140,6 +145,7 @@ def protocol(profile: str) -> Protocol:
         ),
         scale=WORDS[profile],
         seeds=min(4, scale.seeds),
+        shown_seeds=SHOWN_SEEDS,
         seed_offset=scale.seed_offset,
     )
 
@@ -149,7 +155,7 @@ def protocol(profile: str) -> Protocol:
 claim = Claim(
     id="dat.softmax_dilution",
     paper=PAPER,
-    title="Does the softmax thin out as candidates grow?",
+    title="Does the weight on the right key fall as candidates grow, and do errors follow?",
     source="Sec. 2, p. 2: the paper's explanation, not measured there; no verdict against the paper",
     statement="Hypothesis of ours: in models trained with DAT the weight of the attention head that "
     "finds the asked key falls as pairs are added, and of sequences of one length those whose recall answer "
@@ -168,6 +174,8 @@ claim = Claim(
         *NOTES,
         NOT_JUDGED,
         FRESH,
+        "Hybrid Block was judged here too, before any of its runs; it is shown now, as in the other claims. "
+        "By then Parallel's attention stood in the records of dat.joint_l75; the bands are older.",
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "
         "temperature.",

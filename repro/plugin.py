@@ -297,7 +297,7 @@ class Item(pytest.Item):
             _skip(f"{what}: {why}")
 
     def _say(self, verdict: str, decision: Any) -> None:
-        figures = words.measured(decision.measured, decision.interval)
+        figures = words.measured(decision, self.criterion)
         self.user_properties.append(("says", f"{verdict}: {figures}, band: {words.band(self.criterion)}"))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
@@ -489,15 +489,15 @@ class Show:
         rows: list[list[Any]] = []
         for name in self.selected:
             protocol = run.claims[name].protocol(run.profile)
-            bands = {c.name: words.band(c) for c in protocol.criteria} if protocol else {}
+            criteria = {c.name: c for c in protocol.criteria} if protocol else {}
             try:
                 whole = suite.decide(run.claims[name], run.profile, run.store, run.seeds, run.device).decision
             except MISTAKES:  # among the problems
                 continue
             rows.append([name, whole.verdict, "", "", ""])
             for d in whole.decisions:
-                measured = words.measured(d.measured, d.interval)
-                rows.append([f"· {d.name}", d.verdict, measured, bands[d.name], d.paper])
+                c = criteria[d.name]
+                rows.append([f"· {d.name}", d.verdict, words.measured(d, c), words.band(c), d.paper])
         terminalreporter.section(" | ".join(["verdicts", run.profile, LABELS[run.profile]]))
         terminalreporter.write_line(
             tabulate(rows, ["claim, criteria", "verdict", "measured", "band", "paper"], missingval="–")

@@ -418,9 +418,9 @@ def _phrase(view: _View) -> str:
     found = [d for d in (view.decision.decisions if view.decision else ()) if d.measured is not None]
     if not found:
         return NOTHING
-    d = min(found, key=lambda d: (d.verdict != view.verdict, d.premise))
+    d = min(found, key=lambda d: (d.verdict != view.verdict, d.premise, d.kind == "identity"))
     paper = f"paper {num(d.paper)}" if d.paper is not None else "no paper value"
-    return f"{d.name}: {num(d.measured)} ({paper})"
+    return f"{d.name}: {words.found(d, view.criterion(d.name))} ({paper})"
 
 
 def _section(view: _View, figures: Sequence[tuple[str, Plot]]) -> str:
@@ -515,7 +515,7 @@ def _criteria(view: _View, decision: ClaimDecision) -> str:
                 d.name,
                 d.kind,
                 num(d.paper),
-                words.measured(d.measured, d.interval),
+                words.measured(d, c),
                 words.band(c),
                 num(d.margin),
                 d.verdict,
@@ -539,7 +539,14 @@ def _controls(view: _View, protocol: Protocol, decision: ClaimDecision) -> str:
     for c in decision.controls:
         swap = ", ".join(f"{new} for {old}" for old, new in swaps[c.name].items())
         rows.append(
-            [c.name, swap, c.criterion, words.measured(c.measured, c.interval), c.verdict, _as_it_must_be(c)]
+            [
+                c.name,
+                swap,
+                c.criterion,
+                words.measured(c, view.criterion(c.criterion)),
+                c.verdict,
+                _as_it_must_be(c),
+            ]
         )
         if c.verdict != "not reproduced" and view.used:
             details.append(f"{c.name}: {_sentence(c.reason)}")

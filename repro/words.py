@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from repro.claim import Criterion
 from repro.recipe import Recipe
+
+if TYPE_CHECKING:  # it words its reasons with what is here
+    from repro.verdict import ControlDecision, Decision
 
 NOTHING = "–"
 
@@ -29,9 +32,16 @@ def num(value: float | str | None, digits: int = 4) -> str:
     return text.replace("-", "−") if text.startswith("-") else text
 
 
-def measured(value: float | None, interval: tuple[float, float] | None) -> str:
-    """Return a value with its interval: `0.93 [0.91, 0.95]`."""
-    text = num(value)
+def found(decision: Decision | ControlDecision, criterion: Criterion) -> str:
+    """Return what was measured: `0.93`, or how many seeds succeeded where they are counted."""
+    if criterion.success is None or decision.measured is None:
+        return num(decision.measured)
+    return f"{sum(value >= criterion.success for _, value in decision.seeds)} of {len(decision.seeds)} seeds"
+
+
+def measured(decision: Decision | ControlDecision, criterion: Criterion) -> str:
+    """Return what was measured with its interval: `0.93 [0.91, 0.95]`, `7 of 8 seeds [0.53, 0.99]`."""
+    text, interval = found(decision, criterion), decision.interval
     return text if interval is None else f"{text} [{num(interval[0])}, {num(interval[1])}]"
 
 

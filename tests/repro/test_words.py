@@ -1,13 +1,15 @@
 """How numbers, bands, durations and recipes read."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from repro import words
-from repro.claim import Criterion
+from repro.claim import FIRST_SEED, Criterion
 from repro.recipe import Recipe, part
-from tests.toys import recipe, stage
+from repro.verdict import decide
+from tests.toys import made_up, recipe, stage
 
 
 @pytest.mark.parametrize(
@@ -20,9 +22,25 @@ def test_numbers_show_digits_that_say_something(value: float | str | None, text:
     assert words.num(value) == text
 
 
-def test_a_measured_value_comes_with_its_interval() -> None:
-    assert words.measured(None, None) == "–"
-    assert words.measured(0.5, (-0.25, 1234.4)) == "0.5 [−0.25, 1,234]"
+@pytest.mark.parametrize(
+    ("values", "success", "text"),
+    [
+        ((), None, "–"),
+        ((), 0.5, "–"),
+        ((0.4, 0.6, 0.8), None, "0.6 [0.2628, 0.9372]"),
+        ((0.4, 0.5, 0.8), 0.5, "2 of 3 seeds [0.1354, 0.983]"),
+        ((0.4, 0.4, 0.4), 0.5, "0 of 3 seeds [0, 0.6316]"),
+    ],
+)
+def test_what_was_measured_comes_with_its_interval_and_counts_as_counts(
+    values: tuple[float, ...], success: float | None, text: str
+) -> None:
+    judged = Criterion(
+        name="a", kind="train", statement="a", cell="b", metric="c", at_least=0.5, sd_floor=0.01
+    )
+    judged = replace(judged, success=success)
+    records = [made_up("b", recipe(), FIRST_SEED + i, {"c": value}) for i, value in enumerate(values)]
+    assert words.measured(decide(judged, {"b": records}), judged) == text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The DAT claims as data, and their mechanics at smoke scale."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -261,36 +262,176 @@ TABLE_2 = {
 }
 
 
-def shown(name):
-    """(cell, pairs) → the paper's value of the claim's shown numbers, at the paper profile."""
-    protocol = CLAIMS[name].profiles["paper"]
-    return {(s.cell, int(s.metric.split("@")[1])): s.paper for s in protocol.shown if s.paper is not None}
+ALONE = {"transformer": (0.99, 0.09, None, None), "lstm": (0.35, None, None, None)}  # in Fig. 1
+LABELS = {
+    "parallel": "Parallel",
+    "lstm_on_attn": "LSTM∘Attn",
+    "attn_on_lstm": "Attn∘LSTM",
+    "hybrid_block": "Hybrid Block",
+    "sandwich": "Sandwich",
+    "transformer": "Transformer",
+    "lstm": "LSTM",
+}
+WORDS = {
+    "ordinary": "ordinary",
+    "dat": "DAT",
+    "dat_on": "DAT without a stop",
+    "equal": "ordinary, as many samples",
+    "faster": "ordinary, three times the learning rate",
+    "frozen": "frozen",
+    "untaught": "phase 1 without the task",
+}
+SHOWN_ARMS = {  # the first is judged against the last
+    "joint_l75": ("ordinary", "dat"),
+    "length_curve": ("ordinary", "dat"),
+    "equal_budget": ("equal", "faster", "ordinary", "dat_on"),
+    "frozen_is_not_dat": ("frozen", "untaught", "ordinary", "dat"),
+}
+SHOWING = [(n, p) for n in (*SHOWN_ARMS, "recall_only", "modulo_only") for p in ("cpu", "paper")]
 
 
-def test_the_papers_numbers_are_the_papers():
-    figure = {
-        (f"{a}_{arm}", pairs): value
-        for a, arms in FIGURE_1.items()
-        for arm, values in zip(("ordinary", "dat"), arms, strict=True)
-        for pairs, value in zip((25, 50, 75, 100), values, strict=True)
+def figure_1(a, arm):
+    return dict(zip(("ordinary", "dat"), FIGURE_1[a], strict=True)).get(arm, (None,) * 4)
+
+
+def shape(name, profile):
+    """Longest training length, chance, hybrids shown; question, values and multiples of a printed table."""
+    few, two = {
+        "cpu": (("parallel",), ("parallel",)),
+        "paper": (tuple(FIGURE_1), ("parallel", "hybrid_block")),
+    }[profile]
+    hybrids = {"joint_l75": few, "length_curve": tuple(FIGURE_1), "recall_only": (), "modulo_only": ()}
+    one_fifth_more = {"cpu": 1.25, "paper": 1.2}[profile]  # a whole number of pairs
+    table = ("modulo", TABLE_2, (1, one_fifth_more, 2, 4))
+    table = table if name == "modulo_only" else ("recall", TABLE_1, (1, 2, 3, 4))
+    return {"cpu": (8, 0.2), "paper": (25, 0.1)}[profile] + (hybrids.get(name, two), table)
+
+
+@pytest.mark.parametrize(("name", "profile"), SHOWING)
+def test_every_number_shown_is_this(name, profile):
+    n, _, hybrids, (question, table, times) = shape(name, profile)
+    rows = set()
+    if name in ("recall_only", "modulo_only", "length_curve"):
+        lines = {(a, LABELS[a]): values for a, values in table.items()}
+        if name == "length_curve":
+            question = "joint"
+            lines = {(a, f"{LABELS[a]} only"): values for a, values in ALONE.items()} | {
+                (f"{a}_{arm}", f"{LABELS[a]}, {WORDS[arm]}"): figure_1(a, arm)
+                for a in hybrids
+                for arm in ("ordinary", "dat")
+            }
+        for (cell, label), values in lines.items():
+            for m, value in zip(times, values, strict=True):
+                if value is not None:
+                    rows.add((cell, None, f"{question}@{round(n * m)}", f"{label} at {m:g}×", value))
+    else:
+        rival, *others, delayed = SHOWN_ARMS[name]
+        for a in hybrids:
+            gain = f"{LABELS[a]}: gain of DAT, joint at 3×"
+            rows.add((f"{a}_{delayed}", f"{a}_{rival}", f"joint@{3 * n}", gain, None))
+            for arm in SHOWN_ARMS[name]:
+                for q, paper in {"joint": figure_1(a, arm)[2], "modulo": None, "recall": None}.items():
+                    label = f"{LABELS[a]}, {WORDS[arm]}: {q} at 3×"
+                    rows.add((f"{a}_{arm}", None, f"{q}@{3 * n}", label, paper))
+            for arm in others:
+                label = f"{LABELS[a]}, {WORDS[arm]}: joint at 1× (no premise)"
+                rows.add((f"{a}_{arm}", None, f"joint@{n}", label, None))
+    found = CLAIMS[name].profiles[profile].shown
+    assert {(s.cell, s.rival, s.metric, s.label, s.paper) for s in found} == rows
+
+
+@pytest.mark.parametrize(("name", "profile"), SHOWING)
+def test_every_line_drawn_is_this(name, profile):
+    n, chance, hybrids, (question, table, times) = shape(name, profile)
+
+    def line(cell, q, label, paper=None):
+        return cell, tuple(f"{q}@{round(n * m)}" for m in times), label, paper
+
+    plots = {}
+    for a in hybrids:
+        lines = [
+            line(f"{a}_{arm}", q, f"{WORDS[arm]}, {q}")
+            for arm in SHOWN_ARMS[name]
+            for q in ("modulo", "recall")
+        ]
+        plots[f"{a}-parts"] = (times, chance, lines)
+        if name in ("joint_l75", "length_curve"):
+            lines = [line(f"{a}_{arm}", "joint", WORDS[arm], figure_1(a, arm)) for arm in ("ordinary", "dat")]
+            plots[f"{a}-joint"] = (times, chance, lines)
+    if name == "length_curve":
+        lines = [line(a, "joint", f"{LABELS[a]} only", values) for a, values in ALONE.items()]
+        plots["alone"] = (times, None, lines)
+    if name in ("recall_only", "modulo_only"):
+        lines = [line(a, question, LABELS[a], values) for a, values in table.items()]
+        plots[question] = (times, chance, lines)
+    assert {
+        p.name: (p.x, p.level, [(x.cell, x.metrics, x.label, x.paper) for x in p.lines])
+        for p in CLAIMS[name].profiles[profile].plots
+    } == plots
+
+
+@pytest.mark.parametrize(("profile", "n"), [("cpu", 8), ("paper", 25)])
+def test_each_plot_of_what_attention_looks_at_draws_its_own_metric(profile, n):
+    found = {p.name: {x.metrics for x in p.lines} for p in CLAIMS["softmax_dilution"].profiles[profile].plots}
+    assert found == {
+        q: {tuple(f"{q}@{n * m}" for m in (1, 2, 3, 4))} for q in ("weight", "entropy", "gap", "recall")
     }
-    alone = {("transformer", 25): 0.99, ("transformer", 50): 0.09, ("lstm", 25): 0.35}
-    assert shown("length_curve") == figure | alone
-    assert shown("joint_l75") == {(cell, n): v for (cell, n), v in figure.items() if n == 75}
-    for name, table, lengths in (
-        ("recall_only", TABLE_1, (25, 50, 75, 100)),
-        ("modulo_only", TABLE_2, (25, 30, 50, 100)),
-    ):
-        rows = {(cell, n): v for cell, values in table.items() for n, v in zip(lengths, values, strict=True)}
-        assert shown(name) == rows
 
 
-def test_figure_1_has_the_papers_values_beside_ours():
-    plots = {p.name: p for p in CLAIMS["length_curve"].profiles["cpu"].plots}
-    for arch, (_, _, ordinary, dat) in HYBRIDS.items():
-        assert [line.paper for line in plots[f"{arch}-joint"].lines] == [ordinary, dat]
-        metrics = {m for line in plots[f"{arch}-parts"].lines for m in line.metrics}
-        assert metrics == {f"{q}@{CPU.pairs(m)}" for q in ("modulo", "recall") for m in MULTIPLES}
+@pytest.mark.parametrize("profile", ["cpu", "paper"])
+def test_every_criterion_prints_the_papers_value(profile):
+    some = tuple(FIGURE_1) if profile == "paper" else ("parallel",)
+    rivals = [a for a in TABLE_2 if a != "lstm" and (profile == "paper" or a != "transformer")]
+    ordinary, dat = ({a: FIGURE_1[a][i] for a in some} for i in (0, 1))
+    inside = {f"{a}_ordinary_learned": ordinary[a][0] for a in some}
+    inside |= {f"{a}_dat_learned": dat[a][0] for a in some}
+
+    def keeps(m):
+        return {f"{a}_dat_keeps_{m}x": f"joint {dat[a][m - 1]:.2f}" for a in some}
+
+    def collapses(m):
+        return {f"{a}_ordinary_collapses_{m}x": f"joint {ordinary[a][m - 1]:.2f}" for a in some}
+
+    alone = {"transformer_learned": 0.99, "transformer_collapses": 0.09} if profile == "paper" else {}
+    recall, lstm = {a: TABLE_1[a] for a in ("transformer", "hybrid_block")}, TABLE_1["lstm"]
+    expected = {
+        "joint_l75": inside | keeps(3) | collapses(3),
+        "length_curve": inside | keeps(2) | collapses(2) | keeps(4) | {"lstm_lacks_recall": 0.35} | alone,
+        "recall_only": {f"{a}_learned": values[0] for a, values in recall.items()}
+        | {
+            f"{a}_beats_lstm_{m}x": pytest.approx(values[m - 1] - lstm[m - 1])
+            for a, values in recall.items()
+            for m in (2, 3, 4)
+        },
+        "modulo_only": {f"{a}_learned": TABLE_2[a][0] for a in ("lstm", *rivals)}
+        | {"lstm_keeps_4x": 1.0, **{f"lstm_beats_{a}_4x": 0.9 for a in rivals}},
+    }
+    for name, papers in expected.items():
+        assert {c.name: c.paper for c in CLAIMS[name].profiles[profile].criteria} == papers
+
+
+@pytest.mark.parametrize(
+    ("name", "lengths", "numbers"),
+    [
+        ("joint_l75", [75], {a: (ordinary[2], dat[2]) for a, (ordinary, dat) in FIGURE_1.items()}),
+        (
+            "length_curve",
+            [25, 50, 100],
+            {a: tuple(v[i] for i in (0, 1, 3) for v in arms) for a, arms in FIGURE_1.items()}
+            | {"transformer": (0.99, 0.09), "lstm": (0.35,)},
+        ),
+        ("recall_only", [25, 50, 75, 100], TABLE_1),
+        ("modulo_only", [25, 30, 50, 100], TABLE_2 | {"lstm": (1.0,)}),  # "everywhere"
+    ],
+)
+def test_the_statement_has_the_papers_numbers(name, lengths, numbers):
+    """L before the first model; after the name of each model its numbers, ordinary before DAT."""
+    first, *rest = re.split(f"({'|'.join(LABELS.values())})", CLAIMS[name].statement)
+    assert [int(x) for x in re.findall(r"\d+", first.rpartition("L =")[2])] == lengths
+    found = zip(rest[::2], rest[1::2], strict=True)
+    found = {label: tuple(map(float, re.findall(r"\d\.\d\d", text))) for label, text in found}
+    assert found == {LABELS[a]: values for a, values in numbers.items()}
+    assert ("ordinary / DAT" in first) == (name in ("joint_l75", "length_curve"))
 
 
 # Every band, worked out by hand. A count: the accuracy that most seeds of DAT are to reach, with a minus that
@@ -548,6 +689,42 @@ def test_every_cell_trains_this(name):
         for cell, recipe in CLAIMS[name].profiles["cpu"].cells.items()
     }
     assert found == cells()[name]
+
+
+# Typed once more: lengths inside and beyond training, those at which attention is looked at, sequences in
+# judgement and in validation, arguments of every model.
+SIZES = {
+    "cpu": {
+        "inside": (8,),
+        "beyond": (10, 16, 24, 32),
+        "lengths": (8, 16, 24, 32),
+        "sequences": (1024, 256),
+        "model": {"vocabulary": 40, "width": 64, "heads": 2, "blocks": 2, "feed_forward": 128},
+    },
+    "paper": {
+        "inside": (25,),
+        "beyond": (30, 50, 75, 100),
+        "lengths": (25, 50, 75, 100),
+        "sequences": (4096, 256),
+        "model": {"vocabulary": 141, "width": 256, "heads": 8, "blocks": 4, "feed_forward": 1024},
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "profile"), [(n, p) for n in NAMES for p in SIZES])
+def test_every_cell_has_this_size_and_is_judged_on_this_much(name, profile):
+    size = SIZES[profile]
+    judged, validated = size["sequences"]
+    by_length = {"inside": size["inside"], "beyond": size["beyond"], "sequences": judged}
+    looks = {"lengths": size["lengths"], "sequences": judged}
+    for cell, recipe in CLAIMS[name].profiles[profile].cells.items():
+        attends = "LstmOnly" not in recipe.model.path and "recall" in recipe.task.args["questions"]
+        assert dict(recipe.model.args) == size["model"], cell
+        assert [(m.path.rpartition(".")[2], dict(m.args)) for m in recipe.measures] == [
+            ("by_length", by_length),
+            *([("attention_dilution", looks)] if attends else []),
+        ], cell
+        assert not recipe.stages or dict(recipe.validation.args) == {"sequences": validated}, cell
 
 
 def test_a_stop_is_looked_for_often_enough():

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from reference.algorithms.delayed_attention import Participation
 from reference.measure import attention_dilution as dilution_module
@@ -14,6 +15,7 @@ from reference.measure import hybrid_speed, sab_speed, smt_speed
 from reference.measure.answer_accuracy import by_length, evaluate, validation
 from reference.measure.arguments import told
 from reference.measure.attention_dilution import attention_dilution, auc
+from reference.measure.timing import Ratio
 from reference.models import hybrids
 from reference.tasks.modulo_recall import MODULO, ModuloRecall
 
@@ -25,28 +27,27 @@ def generator():
 
 
 class Scripted(nn.Module):
-    """Reads the answers off the prefix; wrong on modulo for odd sums, wrong on recall for even values."""
+    """Reads the answers off the prefix; "wrong" on all of a question, or on "half": odd sums, odd values."""
 
     def __init__(self, modulo="right", recall="right"):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
-        self.modulo, self.recall, self.training_seen = modulo, recall, []
+        self.modulo, self.recall, self.training_seen, self.widths = modulo, recall, [], []
 
     def forward(self, inputs, at):
         self.training_seen.append(self.training)
+        self.widths.append(inputs.shape[1])
         logits = torch.zeros(len(inputs), len(at), TASK.vocabulary)
         for row, tokens in enumerate(inputs.tolist()):
             end = tokens.index(MODULO) if MODULO in tokens else tokens.index(2)
             keys, values = tokens[1:end:2], [t - 3 for t in tokens[2:end:2]]
             for column, position in enumerate(at.tolist()):
                 if tokens[position] == MODULO:
-                    answer = sum(values) % 4
-                    wrong = self.modulo == "wrong" or (self.modulo == "half" and answer % 2)
-                    answer = (answer + 1) % 4 if wrong else answer
+                    answer, how = sum(values) % 4, self.modulo
                 else:
-                    answer = values[keys.index(tokens[position])]
-                    answer = (answer + 1) % 4 if self.recall == "half" and answer % 2 else answer
-                logits[row, column, 3 + answer] = 1.0
+                    answer, how = values[keys.index(tokens[position])], self.recall
+                wrong = how == "wrong" or (how == "half" and answer % 2)
+                logits[row, column, 3 + (answer + wrong) % 4] = 1.0
         return logits
 
 
@@ -64,6 +65,29 @@ def test_a_sample_is_joint_only_if_both_answers_are_right():
     assert found["joint"] == pytest.approx(0.25, abs=0.08), "neither the mean nor one of the parts"
     assert found["joint"] < min(found["modulo"], found["recall"])
     assert model.training and not any(model.training_seen)
+
+
+def test_every_length_is_judged_at_that_length():
+    model = Scripted()
+    by_length(model=model, task=TASK, generator=generator(), inside=[3], beyond=[5, 9], sequences=4)
+    assert model.widths == [11, 15, 23], "2 n + 5 positions of n pairs"
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("modulo", "recall"), ("recall", "modulo")])
+def test_each_question_has_its_own_accuracy(wrong, right):
+    found = evaluate(Scripted(**{wrong: "wrong"}), TASK.at(3), generator(), 20, 20)
+    assert {name: found[name] for name in ("joint", wrong, right)} == {"joint": 0, wrong: 0, right: 1}
+
+
+@pytest.mark.parametrize("questions", [["modulo", "recall"], ["modulo"], ["recall"]])
+def test_the_loss_in_validation_is_the_mean_over_answers(questions):
+    class Flat(Scripted):
+        def forward(self, inputs, at):
+            return torch.zeros(len(inputs), len(at), 16)
+
+    task = ModuloRecall(modulus=4, keys=9, longest=3, questions=questions)
+    found = validation(model=Flat(), task=task, generator=generator(), sequences=20)
+    assert found["loss"] == pytest.approx(math.log(16))
 
 
 def test_joint_is_no_product_of_shares():
@@ -151,17 +175,23 @@ def model_is_awake(model):
     return not model.asleep and model.training
 
 
-def test_a_head_that_finds_the_key_is_the_one_followed():
-    """Queries and keys that are the token itself: the last position finds the same key in the prefix."""
+@pytest.mark.parametrize(("blocks", "finder"), [(1, 0), (2, 0), (2, 1)])
+def test_a_head_that_finds_the_key_is_the_one_followed(blocks, finder):
+    """Queries and keys that are the token itself: the last position finds the same key in the prefix.
+
+    All other heads look everywhere alike, and every block passes the tokens on.
+    """
     task = ModuloRecall(modulus=4, keys=9, longest=3)
-    model = hybrids.TransformerOnly(task.vocabulary, 32, heads=2, blocks=1)
+    model = hybrids.TransformerOnly(task.vocabulary, 32, heads=2, blocks=blocks)
     with torch.no_grad():
         model.embedding.weight.zero_()
         for token in range(3 + 4, task.vocabulary):  # high pairs of rotary features turn slowly
             model.embedding.weight[token, 8 + (token - 7) % 8] = 30.0 if token < 15 else -30.0
-        block = model.attention.blocks[0]
-        block.query_key_value.weight.zero_()
-        block.query_key_value.bias.zero_()
+        for block in model.attention.blocks:
+            for layer in (block.query_key_value, block.merge, block.narrow):
+                layer.weight.zero_()
+                layer.bias.zero_()
+        block = model.attention.blocks[finder]
         block.query_key_value.weight[16:32, :16] = torch.eye(16)  # queries of the second head
         block.query_key_value.weight[48:64, :16] = torch.eye(16)  # its keys
     found = dilution(model, lengths=[2, 9])
@@ -291,6 +321,23 @@ def test_the_bare_parts_are_those_that_the_model_runs(kind):
     assert all(p.grad is None for n, p in model.named_parameters() if not n.startswith("head"))
 
 
+def test_what_is_timed_is_a_whole_step_against_forward_and_backward_of_the_parts(monkeypatch):
+    noted, bare_parts = {}, hybrid_speed.bare_parts
+    monkeypatch.setattr(
+        hybrid_speed, "bare_parts", lambda *given: noted.setdefault("calls", bare_parts(*given))
+    )
+    monkeypatch.setattr(hybrid_speed, "time_ratio", lambda *steps, **_: noted.update(steps=steps))
+    model = hybrids.Parallel(TASK.vocabulary, 8, 2, 2, 12)
+    hybrid_speed.overhead(model, TASK.sample(4, generator()))
+    whole, parts = noted["steps"]
+    whole()
+    assert all(p.grad is not None for p in model.parameters())
+    parts()
+    leaves = [x for x in tree_leaves(noted["calls"]) if isinstance(x, torch.Tensor) and x.requires_grad]
+    assert len(leaves) > 10 and all(x.grad is not None for x in leaves)
+    assert model.embedding.weight.grad is None, "it is no part, and the step's gradient is gone"
+
+
 @pytest.mark.parametrize("main", [hybrid_speed.main, smt_speed.main, sab_speed.main])
 @pytest.mark.parametrize("text", ["0", "-1", "two"])
 def test_a_number_that_is_none_is_one_sentence(main, text, capsys):
@@ -338,3 +385,11 @@ def test_the_speed_table_names_every_model(capsys):
     text = capsys.readouterr().out
     assert all(kind.__name__ in text for kind in hybrid_speed.MODELS)
     assert "95 % interval" in text and "overhead" in text
+
+
+def test_the_speed_table_has_tokens_of_the_model_then_of_its_parts_and_the_models_overhead(monkeypatch):
+    ratio = Ratio(mean=1.2, low=1.1, high=1.3, seconds=(2.0, 1.0), pairs=7)
+    monkeypatch.setattr(hybrid_speed, "overhead", lambda *_: ratio)
+    text = hybrid_speed.table(width=8, heads=2, blocks=1, feed_forward=8, pairs=2, batch=4, threads=1)
+    row = next(line for line in text.splitlines() if line.startswith("Sandwich"))
+    assert row.split() == ["Sandwich", "18", "36", "+20.0%", "[+10.0%,", "+30.0%],", "7", "pairs"]

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from reference.algorithms.delayed_attention import Participation, whole
 from reference.models import hybrids
-from reference.models.hybrids import Attn, Hybrid
+from reference.models.hybrids import Attn, Block, Hybrid
+from reference.models.smt_blocks import turning
 from reference.naive.hybrids import logits as naive_logits
 from reference.tasks.modulo_recall import ModuloRecall
 
@@ -70,6 +71,18 @@ def test_no_position_sees_what_comes_after_it(kind):
             torch.testing.assert_close(model(later)[:, : t + 1], before[:, : t + 1])
             chosen = torch.tensor([t])
             torch.testing.assert_close(model(later, chosen), model(inputs, chosen))
+
+
+def test_the_scores_that_are_measured_are_those_that_the_block_attends_by():
+    """Their softmax over the values, merged, in place of its own attention, gives the block's output."""
+    torch.manual_seed(3)
+    block, x = Block(12, 3, 10).double(), torch.randn(2, 7, 12, dtype=torch.float64)
+    turns = turning(torch.arange(7), 4, torch.float64)
+    values = block.query_key_value(x)[..., 24:].unflatten(-1, (3, 4)).transpose(1, 2)
+    read = block.scores(x, turns).softmax(-1) @ values
+    y = block.attention_norm(x + block.merge(read.transpose(1, 2).flatten(2)))
+    y = block.feed_norm(y + block.narrow(F.gelu(block.widen(y))))
+    torch.testing.assert_close(block(x, turns), y, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -46,7 +46,7 @@ def test_the_worked_example():
 
 @pytest.mark.parametrize("questions", [["modulo", "recall"], ["modulo"], ["recall"]])
 def test_no_answer_stands_at_its_own_position_or_before(questions):
-    """Redraw what only the answers depend on: inputs up to their positions must not give them away."""
+    """Inputs end with the question at an answer's position; the answer is the next token, or is left out."""
     task = ModuloRecall(modulus=5, keys=8, longest=4, shortest=4, questions=questions)
     batch = task.sample(256, generator())
     inputs, positions, targets = batch["inputs"], batch["positions"].tolist(), batch["targets"]
@@ -67,8 +67,9 @@ def test_no_answer_stands_at_its_own_position_or_before(questions):
 def test_one_length_a_batch_and_every_length_comes():
     task = ModuloRecall(modulus=3, keys=6, longest=4, shortest=2)
     some = generator()
-    lengths = [(task.sample(2, some)["inputs"].shape[1] - 5) // 2 for _ in range(60)]
-    assert set(lengths) == {2, 3, 4}
+    lengths = [(task.sample(1, some)["inputs"].shape[1] - 5) // 2 for _ in range(3000)]
+    shares = {n: lengths.count(n) / 3000 for n in set(lengths)}
+    assert shares == pytest.approx(dict.fromkeys((2, 3, 4), 1 / 3), abs=0.03)
     assert task.at(3).sample(2, some)["inputs"].shape[1] == 11
 
 
@@ -93,7 +94,18 @@ def test_answers_are_spread_evenly():
     for column in range(2):
         share = torch.bincount(batch["targets"][:, column] - 3, minlength=5) / 4000
         assert (share - 0.2).abs().max() < 0.03
-    assert torch.bincount(batch["asked"]).min() > 550
+    assert torch.bincount(batch["asked"], minlength=6).min() > 550
+
+
+def test_every_ordered_pair_of_keys_and_of_values_comes_alike_often_in_a_batch():
+    """Rows differ, no key is left out however few pairs there are, neither keys nor values are sorted."""
+    batch = ModuloRecall(modulus=5, keys=8, longest=2, shortest=2).sample(56_000, generator())
+    k1, v1, k2, v2 = (batch["inputs"][:, 1:5] - torch.tensor([8, 3, 8, 3])).unbind(1)
+    keys = torch.bincount(k1 * 8 + k2, minlength=64).view(8, 8)
+    assert not keys.diag().any() and keys[~torch.eye(8, dtype=torch.bool)].tolist() == pytest.approx(
+        [1000] * 56, rel=0.15
+    )
+    assert torch.bincount(v1 * 5 + v2, minlength=25).tolist() == pytest.approx([2240] * 25, rel=0.15)
 
 
 @pytest.mark.parametrize(

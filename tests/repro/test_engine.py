@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from repro import engine
 from repro.engine import Training, derive, learning_rate, replay, run, stream
@@ -19,7 +20,7 @@ from repro.recipe import Recipe, RecipeError, Stage, part
 from repro.record import Record
 from repro.trial import Heartbeat, Trial
 from tests import toys
-from tests.toys.parts import Rule
+from tests.toys.parts import Backprop, Net, Rule
 
 SEED = 1000
 STOPPING = toys.stage(12, validate_every=2, stop=toys.stop(at_most=100.0, checks=2), clip=0.5)
@@ -134,6 +135,23 @@ def test_resumed_after_any_step_it_ends_the_same(tmp_path: Path, step: int) -> N
     resumed = do(THREE, tmp_path)
     assert same(whole, resumed) and resumed.environment["resumes"] == 1
     assert resumed.environment["warnings"] == []
+
+
+@pytest.mark.usefixtures("eager")
+def test_resuming_begins_the_earlier_stages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a stage adds to the model when it begins is there before the checkpoint is loaded."""
+
+    def grow(_self: Backprop, model: Net) -> None:
+        model.register_parameter(f"added_{len(list(model.parameters()))}", nn.Parameter(torch.ones(1)))
+
+    monkeypatch.setattr(Backprop, "begin", grow)
+    recipe = toys.recipe(toys.stage(3), toys.stage(3))
+    whole = do(recipe, tmp_path)
+    with pytest.raises(UserError):
+        do(recipe, tmp_path, Pause(5))
+    resumed = do(recipe, tmp_path)
+    assert same(whole, resumed) and (resumed.status, resumed.environment["resumes"]) == ("done", 1)
+    assert resumed.cost["parameters"] == whole.cost["parameters"] == 43 + 2
 
 
 @pytest.mark.usefixtures("eager")
@@ -350,6 +368,13 @@ def test_moments_are_kept_only_when_asked() -> None:
         assert steps == ({4} if keep else {1})
 
 
+def test_kept_moments_go_on_under_the_stages_own_options() -> None:
+    second = toys.stage(2, keep_optimiser=True, weight_decay=0.2, betas=(0.5, 0.6))
+    _, training = trained(toys.stage(3, weight_decay=0.1), second, limit=4)
+    (group,) = training.optimiser.param_groups
+    assert (group["weight_decay"], tuple(group["betas"])) == (0.2, (0.5, 0.6))
+
+
 def test_clipping_bounds_the_step() -> None:
     for clip in (0.01, None):
         before, training = trained(toys.stage(1, optimiser="sgd", lr=1.0, clip=clip))
@@ -376,6 +401,14 @@ def test_learning_rates(changes: dict, expected: list[float]) -> None:
 def test_the_learning_rate_reaches_the_optimiser() -> None:
     _, training = trained(toys.stage(6, lr=1e-3, decay="linear"), limit=4)
     assert training.optimiser.param_groups[0]["lr"] == pytest.approx(0.5e-3)
+
+
+def test_every_stage_counts_warmup_and_decay_from_its_own_first_step() -> None:
+    first = toys.stage(3, lr=0.1)
+    training = Training(Trial(toys.recipe(first, toys.stage(6, lr=0.4, warmup=2, decay="linear")), SEED))
+    rates: list[float] = []
+    training.go(lambda: rates.append(training.optimiser.param_groups[0]["lr"]))
+    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.2, 0.4, 0.4, 0.3, 0.2, 0.1])
 
 
 # --- curves, early stopping
@@ -416,6 +449,21 @@ def test_stop_needs_checks_in_a_row(tmp_path: Path) -> None:
 def test_stop_from_below(tmp_path: Path) -> None:
     stage = toys.stage(20, validate_every=4, stop=toys.stop(at_most=None, at_least=0.0))
     assert do(toys.recipe(stage), tmp_path).cost["steps"] == 4
+
+
+@pytest.mark.parametrize("side", ["at_most", "at_least"])
+def test_a_value_at_the_limit_stops(tmp_path: Path, side: str) -> None:
+    first = do(toys.recipe(toys.stage(4, validate_every=4)), tmp_path).validation[0]["error"]
+    stop = toys.stop(**{"at_most": None, side: first})
+    stage = toys.stage(20, validate_every=4, stop=stop)
+    assert do(toys.recipe(stage), tmp_path).cost["steps"] == 4
+
+
+def test_a_stage_starts_with_no_check_held(tmp_path: Path) -> None:
+    stages = [toys.stage(8, validate_every=2, stop=toys.stop(at_most=most)) for most in (100.0, -1.0, 100.0)]
+    assert do(toys.recipe(*stages), tmp_path).cost["steps"] == 2 + 8 + 2
+    stages = [toys.stage(8, validate_every=2, stop=toys.stop(at_most=100.0, checks=3))] * 2
+    assert do(toys.recipe(*stages), tmp_path).cost["steps"] == 6 + 6
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "error_list"])

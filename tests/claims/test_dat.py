@@ -330,7 +330,8 @@ def test_every_number_shown_is_this(name, profile):
             gain = f"{LABELS[a]}: gain of DAT, joint at 3×"
             rows.add((f"{a}_{delayed}", f"{a}_{rival}", f"joint@{3 * n}", gain, None))
             for arm in SHOWN_ARMS[name]:
-                for q, paper in {"joint": figure_1(a, arm)[2], "modulo": None, "recall": None}.items():
+                for q in ("joint", "modulo", "recall"):
+                    paper = figure_1(a, arm)[2] if (name, q) == ("joint_l75", "joint") else None
                     label = f"{LABELS[a]}, {WORDS[arm]}: {q} at 3×"
                     rows.add((f"{a}_{arm}", None, f"{q}@{3 * n}", label, paper))
             for arm in others:

@@ -379,6 +379,28 @@ def test_each_plot_of_what_attention_looks_at_draws_its_own_metric(profile, n):
     }
 
 
+@pytest.mark.parametrize(("profile", "n"), [("cpu", 8), ("paper", 25)])
+def test_each_number_of_what_attention_looks_at_has_its_own_words(profile, n):
+    words = {
+        "weight": "weight on the right pair",
+        "entropy": "entropy (nats)",
+        "gap": "score gap (nats)",
+        "recall": "recall accuracy",
+        "auc": "weight of right against wrong answers",
+    }
+    rows = {
+        (f"{a}_dat", f"{q}@{n * m}", f"{LABELS[a]}: {text} at {m}×")
+        for a in TWO
+        for q, text in words.items()
+        for m in (1, 2, 3, 4)
+    } | {
+        (f"{a}_dat", "fall_same_gap", f"{LABELS[a]}: fall of the weight if every gap stayed as it was")
+        for a in TWO
+    }
+    found = CLAIMS["softmax_dilution"].profiles[profile].shown
+    assert {(s.cell, s.metric, s.label) for s in found} == rows
+
+
 @pytest.mark.parametrize("profile", ["cpu", "paper"])
 def test_every_criterion_prints_the_papers_value(profile):
     some = tuple(FIGURE_1) if profile == "paper" else ("parallel",)

@@ -1,7 +1,6 @@
 """The slow, plainly right twin of SMT, DMT and the unrolled rival: one context and head at a time.
 
-Takes the weights of a `reference.models.smt.SMT` with the Transformer updater and nothing else of it. Used by
-tests and benchmarks only.
+Takes the weights of a `reference.models.smt.SMT` and nothing else of it. Used by tests and benchmarks only.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reference.models.smt import SMT, Decoder, TransformerUpdater
+from reference.models.smt import SMT, Decoder, GruUpdater, MlpUpdater, TransformerUpdater
 from reference.models.smt_blocks import Block, Blocks
 
 
@@ -85,11 +84,39 @@ def decoded(decoder: Decoder, memory: Tensor, future: Tensor) -> Tensor:
 def updated(model: SMT, memory: Tensor, token: Tensor) -> Tensor:
     """Return the next memory (K, M) of `memory` (K, M) and one token."""
     updater = model.updater
+    if isinstance(updater, MlpUpdater):
+        return _mlp(updater, memory, token)
+    if isinstance(updater, GruUpdater):
+        return _gru(updater, memory, token)
     assert isinstance(updater, TransformerUpdater)
     k = len(memory)
     h = torch.cat((updater.inward(memory), updater.embedding.weight[token][None]))
     everyone = [list(range(k + 1))] * (k + 1)
     return rms(updater.out(layers(updater.layers, h, [float(i) for i in range(k + 1)], everyone)[:k]))
+
+
+def _mlp(updater: MlpUpdater, memory: Tensor, token: Tensor) -> Tensor:
+    h, x = memory.flatten(), updater.embedding.weight[token]
+    for norm, widen, narrow in zip(updater.norms, updater.widen, updater.narrow, strict=True):
+        assert isinstance(norm, nn.RMSNorm) and isinstance(widen, nn.Linear) and isinstance(narrow, nn.Linear)
+        wide = F.gelu(widen.weight @ torch.cat((rms(h, norm.weight), x)) + widen.bias)
+        h = h + narrow.weight @ wide + narrow.bias
+    return rms(h.view(memory.shape))
+
+
+def _gru(updater: GruUpdater, memory: Tensor, token: Tensor) -> Tensor:
+    x, states = updater.embedding.weight[token], []
+    share = len(memory) // len(updater.cells)
+    for i, cell in enumerate(updater.cells):
+        assert isinstance(cell, nn.GRUCell)
+        old = memory[i * share : (i + 1) * share].flatten()
+        reset_x, keep_x, new_x = (cell.weight_ih @ x + cell.bias_ih).view(3, -1)
+        reset_old, keep_old, new_old = (cell.weight_hh @ old + cell.bias_hh).view(3, -1)
+        keep = torch.sigmoid(keep_x + keep_old)
+        new = torch.tanh(new_x + torch.sigmoid(reset_x + reset_old) * new_old)
+        x = keep * old + (1 - keep) * new
+        states.append(x.view(share, -1))
+    return torch.cat(states)
 
 
 def surprise(logits: list[Tensor], answers: list[Tensor]) -> Tensor:

@@ -12,6 +12,13 @@ def direction(criterion):
 
 
 @pytest.mark.parametrize("name", CLAIMS)
+def test_every_control_runs_another_recipe(name):
+    for protocol in CLAIMS[name].profiles.values():
+        swaps = {(control.name, *pair) for control in protocol.controls for pair in control.swap.items()}
+        assert not {s for s in swaps if protocol.cells[s[1]] == protocol.cells[s[2]]}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
 def test_no_control_is_another_criterion_turned_round(name):
     """Else what rejects that criterion keeps the control from failing: the claim is inconclusive at most."""
     for protocol in CLAIMS[name].profiles.values():

@@ -19,6 +19,9 @@ def test_the_answer_is_the_value_of_the_asked_key():
         assert y[17:] == table[key] and x[18:] == table[key][:2]
         assert mask == [False] * 17 + [True] * 3
     assert asked_for == {0, 1, 2}
+    pairs = batch["inputs"][:, :15].view(80, 3, 5)
+    assert {tuple(key) for key in pairs[..., :2].flatten(0, 1).tolist()} == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    assert set(pairs[..., 2:].flatten().tolist()) == {1, 2}
 
 
 @pytest.mark.parametrize(

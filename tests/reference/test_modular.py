@@ -21,6 +21,7 @@ def test_one_rule_explains_examples_and_answer():
         used |= rules
         assert mask == [False] * 10 + [True]
     assert used == {(a, b) for a in (1, 2, 3) for b in (0, 1)}
+    assert set(batch["inputs"][:, ::2].flatten().tolist()) == {0, 1, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize("wrong", [{"modulus": 1}, {"examples": 0}, {"slopes": 0}, {"offsets": 0}])

@@ -19,6 +19,8 @@ def test_the_answer_is_the_token_after_the_identifier():
         assert not y[:-1].any()
         places.add(identifiers[0])
     assert places == set(range(7))
+    assert set(batch["inputs"].flatten().tolist()) == {0, 1, 2, 3, 4, 5}
+    assert set(batch["targets"][:, -1].tolist()) == {1, 2, 3, 4, 5}
 
 
 def test_noise_replaces_the_share_of_answers_that_it_says():
@@ -26,6 +28,8 @@ def test_noise_replaces_the_share_of_answers_that_it_says():
     place = (batch["inputs"] == 0).int().argmax(1, keepdim=True)
     wrong = (batch["inputs"].gather(1, place + 1)[:, 0] != batch["targets"][:, -1]).double().mean()
     assert wrong == pytest.approx(0.4 * 3 / 4, abs=0.015)
+    shares = batch["targets"][:, -1].bincount() / 20_000
+    assert shares.tolist() == pytest.approx([0, 1 / 4, 1 / 4, 1 / 4, 1 / 4], abs=0.015)
 
 
 def test_the_generator_decides_everything():

@@ -70,6 +70,36 @@ def test_smt_is_its_naive_twin(case):
     assert_same_gradients(model, 1.3 * dec + 0.7 * dyn + 0.2 * unif)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"memory_width": 5},
+        {"updater": "mlp"},
+        {"updater": "mlp", "memory": 1, "memory_width": 5, "updater_layers": 3},
+        {"updater": "gru", "updater_layers": 1},
+        {"updater": "gru", "memory": 6, "memory_width": 5, "updater_layers": 3},
+    ],
+    ids=str,
+)
+def test_every_updater_is_its_naive_twin(changes):
+    model, token = build(**changes), torch.tensor([4, 0, 4])
+    memory = torch.randn_like(model.first(3)).requires_grad_()
+    fast = model.updater(memory, token)
+    slow = torch.stack([naive.updated(model, m, t) for m, t in zip(memory, token, strict=True)])
+    assert torch.allclose(fast, slow, atol=1e-12, rtol=0)
+    weights, inputs = torch.randn_like(slow), (memory, *model.updater.parameters())
+    both = (torch.autograd.grad((weights * out).sum(), inputs) for out in (fast, slow))
+    for mine, theirs in zip(*both, strict=True):
+        assert theirs.any() and torch.allclose(mine, theirs, atol=1e-12, rtol=0)
+
+
+def test_unstated_weights_are_the_papers():
+    smt, dmt = SupervisedMemory(), DaggerMemory()
+    assert (smt.decoding, smt.dynamics, smt.uniform) == (1, 0.1, 0.001)
+    assert (dmt.dynamics, dmt.readout) == (10, 1)
+
+
 @pytest.mark.parametrize(("states", "through_time"), [("own", False), ("own", True), ("teacher", False)])
 def test_dmt_is_its_naive_twin(through_time, states):
     model, batch = build(), draw()
@@ -172,9 +202,18 @@ def test_every_split_with_room_is_drawn(future, monkeypatch):
     assert drawn == set(range(2, {None: 8, 1: 8, 4: 6}[future]))  # a successor, and a whole window
 
 
-def test_what_must_not_be_seen_is_not_seen():
+@pytest.mark.parametrize("context", [None, 4])
+def test_what_must_not_be_seen_is_not_seen(context, monkeypatch):
+    monkeypatch.setattr(predictive_module, "small_model", lambda *_: build(vocabulary=7, context=context))
     found = predictive_state(torch.Generator().manual_seed(0), "cpu")
     assert max(found.values()) <= 1e-12
+
+
+def test_the_encoder_sees_its_context_and_nothing_older():
+    model, x = build(context=3), draw(size=1, length=7)["inputs"]
+    changes = [model.teach(torch.where(torch.arange(7) == place, (x + 1) % 5, x)) for place in range(7)]
+    seen = [[bool((m[0, t] - model.teach(x)[0, t]).abs().max() > 1e-9) for m in changes] for t in range(7)]
+    assert seen == [[t - 3 < place <= t for place in range(7)] for t in range(7)]
 
 
 @pytest.mark.parametrize(
@@ -217,6 +256,11 @@ def test_the_check_of_isolation_can_fail():
         isolation(torch.Generator(), "cpu", training="other")
 
 
+def test_isolation_notices_joint_dynamics_after_dmt():
+    found = isolation(torch.Generator().manual_seed(0), "cpu", joint=True)
+    assert found["encoder_from_dynamics"] > 1e-6
+
+
 def test_isolation_looks_at_the_readouts_loss_and_nothing_else():
     found = isolation(torch.Generator().manual_seed(0), "cpu", training="unrolled", readout=0.0)
     assert found["updater_from_readout"] == 0
@@ -237,6 +281,16 @@ def test_dmt_teaches_updater_and_readout_and_nobody_else(states):
         learns = name.startswith("updater") or (
             name.startswith("readout") and name != "readout.embedding.weight"  # a readout sees no tokens
         )
+        assert (p.grad is not None and bool(p.grad.any())) == learns, name
+
+
+def test_smt_after_dmt_teaches_encoder_and_decoder_again():
+    model = build()
+    for step in (DaggerMemory(), SupervisedMemory()):
+        step.begin(model)
+    step.backward(model, draw(answers=1.0))
+    for name, p in model.named_parameters():
+        learns = name.startswith(("encoder", "decoder", "updater"))
         assert (p.grad is not None and bool(p.grad.any())) == learns, name
 
 
@@ -457,3 +511,6 @@ def test_uniformity_looks_at_512_rows_at_most():
     rows = sampled_rows(torch.arange(1200.0).view(20, 30, 2, 1))
     assert rows.shape == (512, 1) and len(rows.unique()) == 512
     assert sampled_rows(torch.zeros(3, 5, 2, 4)).shape == (30, 4)
+    again = sampled_rows(torch.arange(1200.0).view(20, 30, 2, 1))
+    assert set(rows.flatten().tolist()) != set(again.flatten().tolist())  # drawn from all, each time anew
+    assert rows.max() > 1000 > 200 > rows.min()

@@ -1,6 +1,8 @@
 """The measures of SMT, each against a plain computation of what it says."""
 
 import collections
+import copy
+import inspect
 import math
 from statistics import correlation
 
@@ -8,6 +10,7 @@ import pytest
 import torch
 
 from reference.algorithms.smt import SupervisedMemory
+from reference.measure import drift as drift_module
 from reference.measure import sequential_depth as depth_module
 from reference.measure.drift import drift, lengths
 from reference.measure.gradient_distance import gradient_distance
@@ -157,6 +160,21 @@ def test_lengths_judge_student_and_teacher_at_the_same_answers(readout):
             assert found[f"{name}_at_6"] == pytest.approx(loss, rel=1e-4)
 
 
+def test_lengths_judge_places_all_over_the_sequence(monkeypatch):
+    judged = []
+
+    def decode(decoder, memory, batch, rows, ends, **options):
+        judged.append(ends.view(2, 16).tolist())
+        return drift_decode(decoder, memory, batch, rows, ends, **options)
+
+    drift_decode = drift_module.decode
+    monkeypatch.setattr(drift_module, "decode", decode)
+    lengths(build(), TASK, seeded(), at=(40,), size=2, positions=16)
+    (places, same), again = judged
+    assert places == same and [places, same] == again  # of both sequences, of student and teacher
+    assert len(set(places)) == 16 and 0 < min(places) < 10 and 30 < max(places) < 40
+
+
 def test_a_teacher_that_falls_apart_is_worth_a_guess():
     model, task = build(), Stack(length=6, symbols=3, depth=3)
     options = {"at": (6,), "size": 8, "positions": 5, "readout": "decoder"}
@@ -213,6 +231,19 @@ def test_gradient_by_distance_is_the_norm_at_each_memory():
         norms.append(torch.autograd.grad(loss, leaf)[0].norm().item())
     assert through["norms_at_1"][3] == pytest.approx(sum(norms) / 4, rel=1e-9)
     assert next(model.parameters()).dtype == torch.float32  # the model itself is left alone
+
+
+@pytest.mark.parametrize("path", ["unrolled", "decoder"])
+def test_a_gain_scales_the_matrices_of_updater_decoder_and_readout(path):
+    model, task = build(), Retrieval(length=6, symbols=4)
+    by_hand = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, p in by_hand.named_parameters():
+            if name.split(".")[0] in ("updater", "decoder", "readout") and p.dim() == 2:
+                p.mul_(2)
+    found = gradient_distance(model, task, seeded(), path=path, gains=(2.0,), size=4)
+    expected = gradient_distance(by_hand, task, seeded(), path=path, size=4)
+    assert found["norms_at_2"] == pytest.approx(expected["norms_at_1"], rel=1e-9)
 
 
 def test_spread_and_rank_are_those_of_the_covariance():
@@ -312,6 +343,11 @@ def test_costs_grow_as_table_1_has_it():
     assert found["run_bptt"] == pytest.approx(1300 * at("bptt", 100))
     assert found["run_ratio"] == pytest.approx((smt + dmt) / (1300 * at("bptt", 100)))
     assert found["run_growth"] == pytest.approx((smt + longer) / (smt + dmt)) and found["run_growth"] > 1
+
+
+def test_whole_runs_are_as_long_as_the_papers():
+    defaults = {name: p.default for name, p in inspect.signature(sequential_depth).parameters.items()}
+    assert (defaults["smt_steps"], defaults["dmt_steps"], defaults["run_length"]) == (150_000, 1_500, 256)
 
 
 def test_other_ways_cost_more():

@@ -14,6 +14,7 @@ def test_the_string_comes_back_reversed():
         assert y == [0] * 4 + text[::-1]
         assert x[5:] == text[::-1][:3]  # it reads what it should have answered so far
         assert mask == [False] * 4 + [True] * 4
+    assert set(batch["inputs"].flatten().tolist()) == {0, 1, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize("wrong", [{"string": 0}, {"symbols": 0}])

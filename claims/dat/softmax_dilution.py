@@ -2,7 +2,6 @@
 
 from claims.dat._shared import (
     CHOICES,
-    FRESH,
     HYBRIDS,
     JUDGED,
     MULTIPLES,
@@ -13,7 +12,6 @@ from claims.dat._shared import (
     SHOWN_SEEDS,
     TWO,
     WORDS,
-    Scale,
     learned,
 )
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
@@ -31,12 +29,6 @@ MEASURES = {
 }
 
 
-def untrained(scale: Scale, kind: str) -> Recipe:
-    """Return the model at initialisation, measured in the same way."""
-    trained = scale.dat(kind)
-    return Recipe(task=trained.task, model=trained.model, measures=trained.measures)
-
-
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile."""
     scale = SCALES[profile]
@@ -47,7 +39,7 @@ def protocol(profile: str) -> Protocol:
         cells[f"{a}_dat"] = scale.dat(HYBRIDS[a][0])
     for a in judged:
         kind, label, _, _ = HYBRIDS[a]
-        cells[f"{a}_untrained"] = untrained(scale, kind)
+        cells[f"{a}_phase_1"] = scale.phase_1(kind)
         premises += [
             learned(scale, f"{a}_dat", f"{label}, DAT", "recall"),
             Criterion(
@@ -95,9 +87,9 @@ def protocol(profile: str) -> Protocol:
         ]
         controls += [
             Control(
-                name=f"{label}: an untrained model, {name}",
+                name=f"{label}: phase 1 alone, attention joins untrained, {name}",
                 criterion=f"{a}_{name}",
-                swap={f"{a}_dat": f"{a}_untrained"},
+                swap={f"{a}_dat": f"{a}_phase_1"},
             )
             for name in ("weight_falls", "weight_tracks_errors")
         ]
@@ -146,12 +138,12 @@ def protocol(profile: str) -> Protocol:
         scale=WORDS[profile],
         seeds=min(4, scale.seeds),
         shown_seeds=SHOWN_SEEDS,
-        seed_offset=scale.seed_offset,
+        seed_offset=900 if profile == "cpu" else 0,  # see the notes
     )
 
 
-# Bands written before any run: an untrained head spreads over all positions, so its weight on one pair falls
-# too, from 2/21 to 2/69 at the cpu profile; the fall asked for is about twice that.
+# Bands written before any run: a head that has not learned spreads over all positions: its weight on a pair
+# falls too, from 2/21 to 2/69 at the cpu profile; the fall asked for is about twice that.
 claim = Claim(
     id="dat.softmax_dilution",
     paper=PAPER,
@@ -173,9 +165,14 @@ claim = Claim(
     notes=(
         *NOTES,
         NOT_JUDGED,
-        FRESH,
-        "Hybrid Block was judged here too, before any of its runs; it is shown now, as in the other claims. "
-        "By then Parallel's attention stood in the records of dat.joint_l75; the bands are older.",
+        "A first run at the cpu profile (seeds 1800 to 1803) was inconclusive: Parallel's weight fell by "
+        "0.54 [0.48, 0.60] and its relation to errors was 0.93 [0.89, 0.96], but the control, a model at "
+        "initialisation, was not red (0.65, 0.18, 0.43, 0.82). It gives one answer to whatever is asked, so "
+        "its weight on a pair tells right from wrong by that value. The control is the model after phase 1 "
+        "now, which answers without having learned to attend; bands are the same and seeds fresh.",
+        "Hybrid Block, which was to be judged too, is shown, as in the other claims; that was decided "
+        "before its runs. On seeds 1800 to 1802 its weight fell by 0.54, 0.36, 0.31 and its relation to "
+        "errors was 0.89, 0.57, 0.57.",
         "A weight that falls does not make an answer wrong by itself: that depends on values and readout "
         "too. The claim measures both and the relation between them; it does not intervene on the "
         "temperature.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -89,6 +89,10 @@ class Criterion:
             raise RecipeError(f"criterion '{self.name}' is a ratio; name its rival.")
         if self.ratio and not all(end > 0 for end in ends):
             raise RecipeError(f"criterion '{self.name}' is a ratio; keep its band above 0.")
+
+    def successes(self, values: Iterable[float]) -> int | None:
+        """Return how many of `values` reach `success`; None where seeds are not counted."""
+        return None if self.success is None else sum(value >= self.success for value in values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -272,8 +272,7 @@ def _tested(criterion: Criterion, decision: Decision, values: list[float]) -> De
     if n < 2 and criterion.success is None:
         return replace(decision, measured=values[0], margin=_margin(criterion, values[0]), reason=few)
     low, high = criterion.at_least, criterion.at_most
-    if criterion.success is not None:
-        k = sum(value >= criterion.success for value in values)
+    if (k := criterion.successes(values)) is not None:
         test = rules.binomial_test(k, n, low, high)
         what = f"{k} of {n} {noun} with '{criterion.metric}' at least {num(criterion.success)}"
     elif criterion.ratio:

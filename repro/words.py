@@ -34,9 +34,10 @@ def num(value: float | str | None, digits: int = 4) -> str:
 
 def found(decision: Decision | ControlDecision, criterion: Criterion) -> str:
     """Return what was measured: `0.93`, or how many seeds succeeded where they are counted."""
-    if criterion.success is None or decision.measured is None:
+    k = criterion.successes(value for _, value in decision.seeds)
+    if k is None or decision.measured is None:
         return num(decision.measured)
-    return f"{sum(value >= criterion.success for _, value in decision.seeds)} of {len(decision.seeds)} seeds"
+    return f"{k} of {len(decision.seeds)} seeds"
 
 
 def measured(decision: Decision | ControlDecision, criterion: Criterion) -> str:

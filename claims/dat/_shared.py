@@ -243,28 +243,25 @@ SIZES = (
     "for 1 to 25, tested at the same multiples (1, 2, 3, 4: "
     f"{', '.join(str(CPU.pairs(m)) for m in MULTIPLES)} pairs for 25, 50, 75, 100); {CPU.keys} keys for "
     f"128; width {CPU.width} for 256, {CPU.blocks} Transformer blocks for 4, MLPs twice as wide as the "
-    f"model for four times; the learning rate is {CPU.lr:g} for {GPU.lr:g}; batches of {CPU.batch} for 256. "
+    f"model for four times; the learning rate is {CPU.lr:g} for {GPU.lr:g}; batches of {CPU.batch} for 256."
 )
-PHASE_1 = f"{CPU.delay:,} steps in phase 1 for 96,000; "
+PHASE_1 = f"{CPU.delay:,} steps in phase 1 for 96,000."
 STEPS = (
     f"With everything until the joint accuracy at {CPU.longest} pairs is {CPU.until:g} in validation, at "
-    f"most {CPU.steps:,} steps, for 32,000; {CPU.last} at a tenth of the learning rate for 6,400. "
+    f"most {CPU.steps:,} steps, for 32,000; {CPU.last} at a tenth of the learning rate for 6,400."
 )
 REDUCED = (
     "Of the five hybrids Parallel is judged and a verdict speaks of it alone: it was chosen since DAT held "
     "there in an earlier run, at a learning rate at which its ordinary training mostly falls. Hybrid Block "
     "with DAT held on 5 of 12 seeds of the last two runs, the other three learn too slowly. "
-    + SIZES
-    + PHASE_1
-    + STEPS
-    + "What follows phase 1 is a third of it in the paper; here it may be a tenth or less. "
-    f"Samples of the DAT arm: {(CPU.delay + CPU.steps + CPU.last) * CPU.batch / 1e6:.2f} million at most "
-    "for 34.4 million."
+    f"{SIZES} {PHASE_1} {STEPS} What follows phase 1 is a third of it in the paper; here it may be a tenth "
+    "or less. Samples of the DAT arm: "
+    f"{(CPU.delay + CPU.steps + CPU.last) * CPU.batch / 1e6:.2f} million at most for 34.4 million."
 )
 MECHANICS = "mechanics only: a few steps of 4 sequences"
 WORDS = {"smoke": MECHANICS, "cpu": REDUCED, "paper": ""}
 # For models of one question, which have no phase 1.
-ONE_TASK = {"smoke": MECHANICS, "cpu": SIZES + STEPS.rstrip(), "paper": ""}
+ONE_TASK = {"smoke": MECHANICS, "cpu": f"{SIZES} {STEPS}", "paper": ""}
 
 CHOICES = (
     "L is the number of key-value pairs (the paper does not say what its length counts); training "
@@ -331,8 +328,7 @@ EARLIER = (
     "learned it** (dat.frozen_is_not_dat speaks against it: a phase 1 with attention frozen, and one "
     "without the task, did as well). At modulus 4 half of the sum is to know whether it is even, and at "
     "modulus 3 the LSTM is about as fast as attention, so that chance decides how ordinary training ends. "
-    "The learning rate decides it too, "
-    "and in the fifth run it was not the same in both arms. " + PILOTS,
+    "The learning rate decides it too, and in the fifth run it was not the same in both arms. " + PILOTS,
     "Changed before fresh seeds, besides: a fixed small number of steps with everything, which catches "
     "some seeds before they have learned, became 'until learned'; the premise of having learned is 0.85 "
     "(it was 0.9); in dat.softmax_dilution the relation to errors is within a length (it was pooled) and "

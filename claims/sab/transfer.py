@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from claims.sab._copy import CHOICES, CONTROLS, CPU, FRESH, GPU, HALF_WAY, MULTIPLES, PAPER, SMOKE, Scale
+from claims.sab._study import NAIVE
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
 from repro.recipe import Recipe
 
@@ -23,12 +24,11 @@ FACTORS = {
 def factors(scale: Scale) -> dict[str, Recipe]:
     """Return arms with one thing changed: what lets full self-attention transfer further than printed?"""
     arms = scale.arms()
-    scales = {"input_scale": 1.0, "recurrent_scale": 1.0}
     return {
         "attention_rate": arms["attention"].but(stage={"lr": 1e-3}),
-        "attention_scales": arms["attention"].but(model=scales),
+        "attention_scales": arms["attention"].but(model=NAIVE["model"]),
         "attention_far": replace(scale, delay=2 * scale.delay).arms()["attention"],
-        "sab_scales": arms["sab"].but(model=scales),
+        "sab_scales": arms["sab"].but(model=NAIVE["model"]),
     }
 
 

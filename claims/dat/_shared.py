@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from repro.claim import Control, Criterion, Line, Plot, Protocol, Shown
@@ -149,9 +150,12 @@ class Scale:
             stop=None if until is None else Stop(metric="joint", at_least=until),
         )
 
-    def ordinary(self, kind: str, questions: Sequence[str] = BOTH) -> Recipe:
-        """Return ordinary training of a model class: everything takes part from the start."""
-        return self.recipe(kind, self.stages(), questions)
+    def ordinary(self, kind: str, questions: Sequence[str] = BOTH, stop: bool = True) -> Recipe:
+        """Return ordinary training of a model class: everything takes part from the start.
+
+        Without `stop` it goes on when it has learned.
+        """
+        return self.recipe(kind, self.stages(stop=stop), questions)
 
     def mistaught(self, kind: str, questions: Sequence[str]) -> Recipe:
         """Return training on another sequence's answers: there is nothing to learn, a quarter has to do."""
@@ -629,8 +633,9 @@ def dat_against(
         stop: whether DAT stops when it has learned, as in dat.joint_l75.
     """
     scale = SCALES[profile]
-    ways = {
+    ways: Mapping[str, Callable[[str], Recipe]] = {
         "equal": scale.equal_budget,
+        "on": partial(scale.ordinary, stop=False),
         "faster": scale.faster,
         "frozen": scale.frozen,
         "untaught": scale.untaught,

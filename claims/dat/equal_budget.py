@@ -18,11 +18,13 @@ from repro.claim import Claim, Protocol
 
 def protocol(profile: str) -> Protocol:
     """Return the protocol of one profile: one hybrid where the scale is reduced, two at the paper's."""
+    reduced = SCALES[profile].until is not None
     return dat_against(
         profile,
-        TWO if profile == "paper" else JUDGED,
+        JUDGED if reduced else TWO,
         {
             "equal": "ordinary, as many samples",
+            **({"on": "ordinary without a stop"} if reduced else {}),
             "faster": "ordinary, three times the learning rate",
         },
         AT,
@@ -57,5 +59,8 @@ claim = Claim(
         "steps.",
         "Shown beside it: ordinary training for no longer than DAT's second phase, at three times the "
         "learning rate after a warm-up. What it gains, the rate gains without any delay.",
+        "Ordinary training without a stop was added after the first seeds of the arm with as many samples "
+        f"had been seen, and is only shown: all of its {CPU.steps:,} steps with everything, as DAT has them, "
+        "and no steps instead of the delay. What it gains over ordinary training, the stop had taken.",
     ),
 )

@@ -88,8 +88,9 @@ def test_the_arms_differ_in_one_thing(profile):
     for kind, *_ in HYBRIDS.values():
         plain, dat, equal = scale.ordinary(kind), scale.dat(kind), scale.equal_budget(kind)
         frozen, untaught, on = scale.frozen(kind), scale.untaught(kind), scale.dat(kind, stop=False)
+        plain_on = scale.ordinary(kind, stop=False)
         phase_1 = scale.phase_1(kind)
-        for other in (dat, equal, frozen, untaught, on, phase_1):
+        for other in (dat, equal, frozen, untaught, on, phase_1, plain_on):
             assert (other.task, other.model, other.measures) == (plain.task, plain.model, plain.measures)
         assert dict(dat.stages[0].algorithm.args) == {"sleeping": ("attention",)}
         assert dict(frozen.stages[0].algorithm.args) == {"frozen": ("attention",)}
@@ -105,6 +106,7 @@ def test_the_arms_differ_in_one_thing(profile):
         )
         until = {"stop": dat.stages[1].stop, "validate_every": dat.stages[1].validate_every}
         assert replace(on.stages[1], **until) == dat.stages[1] and on.stages[2] == dat.stages[2]
+        assert (replace(on.stages[1], keep_optimiser=False), on.stages[2]) == plain_on.stages
         budgets = {sum(s.steps * s.batch for s in r.stages) for r in (dat, equal, frozen, untaught, on)}
         assert len(budgets) == 1
         assert all(s.algorithm.path == SLEEPING for s in dat.stages)
@@ -278,6 +280,7 @@ WORDS = {
     "dat": "DAT",
     "dat_on": "DAT without a stop",
     "equal": "ordinary, as many samples",
+    "on": "ordinary without a stop",
     "faster": "ordinary, three times the learning rate",
     "frozen": "frozen",
     "untaught": "phase 1 without the task",
@@ -285,10 +288,15 @@ WORDS = {
 SHOWN_ARMS = {  # the first is judged against the last
     "joint_l75": ("ordinary", "dat"),
     "length_curve": ("ordinary", "dat"),
-    "equal_budget": ("equal", "faster", "ordinary", "dat_on"),
+    "equal_budget": ("equal", "on", "faster", "ordinary", "dat_on"),
     "frozen_is_not_dat": ("frozen", "untaught", "ordinary", "dat"),
 }
 SHOWING = [(n, p) for n in (*SHOWN_ARMS, "recall_only", "modulo_only") for p in ("cpu", "paper")]
+
+
+def shown_arms(name, profile):
+    """At the paper's scale nothing stops early, so that there is no arm without a stop."""
+    return [arm for arm in SHOWN_ARMS[name] if (arm, profile) != ("on", "paper")]
 
 
 def figure_1(a, arm):
@@ -326,11 +334,11 @@ def test_every_number_shown_is_this(name, profile):
                 if value is not None:
                     rows.add((cell, None, f"{question}@{round(n * m)}", f"{label} at {m:g}×", value))
     else:
-        rival, *others, delayed = SHOWN_ARMS[name]
+        rival, *others, delayed = shown_arms(name, profile)
         for a in hybrids:
             gain = f"{LABELS[a]}: gain of DAT, joint at 3×"
             rows.add((f"{a}_{delayed}", f"{a}_{rival}", f"joint@{3 * n}", gain, None))
-            for arm in SHOWN_ARMS[name]:
+            for arm in shown_arms(name, profile):
                 for q in ("joint", "modulo", "recall"):
                     paper = figure_1(a, arm)[2] if (name, q) == ("joint_l75", "joint") else None
                     label = f"{LABELS[a]}, {WORDS[arm]}: {q} at 3×"
@@ -353,7 +361,7 @@ def test_every_line_drawn_is_this(name, profile):
     for a in hybrids:
         lines = [
             line(f"{a}_{arm}", q, f"{WORDS[arm]}, {q}")
-            for arm in SHOWN_ARMS[name]
+            for arm in shown_arms(name, profile)
             for q in ("modulo", "recall")
         ]
         plots[f"{a}-parts"] = (times, chance, lines)
@@ -662,6 +670,7 @@ CLASSES = {
 ALL, LAST, ASLEEP = [7000, {}], [500, {}], {"sleeping": ("attention",)}
 ARMS = {
     "ordinary": [ALL, LAST],
+    "on": [ALL, LAST],
     "faster": [ALL, LAST],
     "dat": [[14_000, ASLEEP], ALL, LAST],
     "dat_on": [[14_000, ASLEEP], ALL, LAST],
@@ -693,7 +702,7 @@ def cells():
         | {f"unbound_{a}": (CLASSES[a], ("recall",), OTHER) for a in ("transformer", "hybrid_block")},
         "modulo_only": alone(sums, "lstm", "transformer", "hybrid_block", "attn_on_lstm")
         | {"untaught": ("LstmOnly", sums, OTHER)},
-        "equal_budget": arms(*(("parallel", arm) for arm in ("dat_on", "equal", "faster", "ordinary")))
+        "equal_budget": arms(*(("parallel", arm) for arm in ("dat_on", "equal", "on", "faster", "ordinary")))
         | controls,
         "frozen_is_not_dat": arms(*(("parallel", arm) for arm in ("dat", "frozen", "untaught", "ordinary")))
         | controls,

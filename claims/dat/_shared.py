@@ -366,7 +366,8 @@ GOES_ON = (
     "At the cpu profile training with everything ends when the training lengths are learned, with DAT often "
     "soon after the delay. **The stop may favour DAT twice: what it learned in phase 1 has little time to be "
     "lost, and ordinary training none to mend** (at modulus 3 a pilot of Parallel, seed 7, that went on had "
-    "0.27 after 2,500 steps and 0.78 to 0.88 after 5,500). dat.equal_budget trains both arms without it."
+    "0.27 after 2,500 steps and 0.78 to 0.88 after 5,500). dat.equal_budget trains both arms without it, and "
+    "shows ordinary training for no longer than here without it."
 )
 RATE = (
     f"A verdict at the cpu profile holds at its learning rate of {CPU.lr:g} (the paper's is {GPU.lr:g} at "

@@ -518,9 +518,9 @@ def both_arms(scale: Scale, arch: str) -> dict[str, Recipe]:
     return {f"{arch}_ordinary": scale.ordinary(kind), f"{arch}_dat": scale.dat(kind)}
 
 
-def judged_hybrids(scale: Scale) -> tuple[str, ...]:
-    """Return the hybrids that are judged at this scale."""
-    return tuple(HYBRIDS) if scale is GPU else JUDGED
+def judged_hybrids(scale: Scale, paper: Sequence[str] = tuple(HYBRIDS)) -> tuple[str, ...]:
+    """Return the hybrids that are judged at this scale; `paper` are those at the paper's."""
+    return tuple(paper) if scale is GPU else JUDGED
 
 
 def arms_learned(scale: Scale, arch: str) -> tuple[Criterion, ...]:
@@ -621,19 +621,18 @@ def table(
     return shown, plot
 
 
-def dat_against(
-    profile: str, some: Sequence[str], arms: Mapping[str, str], multiple: int, stop: bool = True
-) -> Protocol:
+def dat_against(profile: str, arms: Mapping[str, str], multiple: int, stop: bool = True) -> Protocol:
     """Return the protocol of an experiment of ours: DAT judged against another arm of the same hybrid.
 
-    The paper has no such experiment, so nothing here carries a printed number.
+    The paper has no such experiment, so nothing here carries a printed number. One hybrid is judged where the
+    scale is reduced, two at the paper's.
 
     Args:
-        some: the hybrids.
         arms: arm → its words; the first is the one that DAT is judged against, the others are shown.
         stop: whether DAT stops when it has learned, as in dat.joint_l75.
     """
     scale = SCALES[profile]
+    some = judged_hybrids(scale, TWO)
     ways: Mapping[str, Callable[[str], Recipe]] = {
         "equal": scale.equal_budget,
         "on": partial(scale.ordinary, stop=False),

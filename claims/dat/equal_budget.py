@@ -4,12 +4,10 @@ from claims.dat._shared import (
     CHOICES,
     CPU,
     FRESH,
-    JUDGED,
     NOT_JUDGED,
     NOTES,
     PAPER,
     SCALES,
-    TWO,
     dat_against,
 )
 from claims.dat.joint_l75 import AT
@@ -17,14 +15,13 @@ from repro.claim import Claim, Protocol
 
 
 def protocol(profile: str) -> Protocol:
-    """Return the protocol of one profile: one hybrid where the scale is reduced, two at the paper's."""
-    reduced = SCALES[profile].until is not None
+    """Return the protocol of one profile; where nothing stops early there is no arm without a stop."""
+    stops = SCALES[profile].until is not None
     return dat_against(
         profile,
-        JUDGED if reduced else TWO,
         {
             "equal": "ordinary, as many samples",
-            **({"on": "ordinary without a stop"} if reduced else {}),
+            **({"on": "ordinary without a stop"} if stops else {}),
             "faster": "ordinary, three times the learning rate",
         },
         AT,

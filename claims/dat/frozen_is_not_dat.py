@@ -1,15 +1,14 @@
 """Ours: attention frozen while its output takes part, against true bypass."""
 
-from claims.dat._shared import CHOICES, FRESH, JUDGED, NOT_JUDGED, NOTES, PAPER, SCALES, TWO, dat_against
+from claims.dat._shared import CHOICES, FRESH, NOT_JUDGED, NOTES, PAPER, SCALES, dat_against
 from claims.dat.joint_l75 import AT
 from repro.claim import Claim, Protocol
 
 
 def protocol(profile: str) -> Protocol:
-    """Return the protocol of one profile: one hybrid where the scale is reduced, two at the paper's."""
+    """Return the protocol of one profile."""
     return dat_against(
         profile,
-        TWO if profile == "paper" else JUDGED,
         {"frozen": "frozen", "untaught": "phase 1 without the task"},
         AT,
     )

@@ -3,7 +3,6 @@
 from claims.dat._shared import (
     CHOICES,
     HYBRIDS,
-    JUDGED,
     MULTIPLES,
     NOT_JUDGED,
     NOTES,
@@ -12,6 +11,7 @@ from claims.dat._shared import (
     SHOWN_SEEDS,
     TWO,
     WORDS,
+    judged_hybrids,
     learned,
 )
 from repro.claim import Claim, Control, Criterion, Line, Plot, Protocol, Shown
@@ -34,7 +34,7 @@ def protocol(profile: str) -> Protocol:
     scale = SCALES[profile]
     cells: dict[str, Recipe] = {}
     premises, criteria, controls = [], [], []
-    judged = TWO if profile == "paper" else JUDGED
+    judged = judged_hybrids(scale, TWO)
     for a in TWO:
         cells[f"{a}_dat"] = scale.dat(HYBRIDS[a][0])
     for a in judged:
